@@ -1,0 +1,54 @@
+# make bench   install what is needed, then measure two ops on this machine
+# make test    install what is needed, then run the tests
+# make lint    formatting, lint and types, with the pinned tools
+# make wheel   build dist/*.whl
+#
+# PYTHON names the interpreter. Where its torch already sees a GPU it is used as it is: nothing is installed, no network needed.
+# Otherwise an environment of pinned versions is made in .venv (an open-ended torch would bring gigabytes of CUDA libraries).
+
+PYTHON ?= python3
+TEST_ARGS ?=
+
+SEES_GPU := $(shell $(PYTHON) -c 'import torch; print("yes" if torch.cuda.is_available() else "no")' 2>/dev/null)
+
+ifeq ($(SEES_GPU),yes)
+RUN := PYTHONPATH=src $(PYTHON)
+READY :=
+WORKERS := 0  # the GPU is measured and filled by one process at a time
+else
+RUN := .venv/bin/python
+READY := .venv/ready
+WORKERS := 2
+endif
+
+PIP := .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
+
+.PHONY: bench test lint wheel clean
+
+bench: $(READY)
+	$(RUN) -m rafters bench add silu_mul
+
+test: $(READY)
+	$(RUN) -m pytest -n $(WORKERS) $(TEST_ARGS)
+
+lint: .venv/tools
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+
+wheel: .venv/tools
+	rm -rf build dist
+	.venv/bin/python -m build --wheel --outdir dist .
+
+clean:
+	rm -rf .venv build dist
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Rafters needs Python 3.11 or newer; name one with PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	$(PIP) --editable '.[all]'
+	touch $@
+
+.venv/tools: .venv/ready
+	$(PIP) ruff mypy build
+	touch $@
