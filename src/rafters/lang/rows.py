@@ -1,0 +1,51 @@
+"""Reductions over one row (the last dimension), for row-wise bodies.
+
+A row-wise kernel is written from its trace, where the reduction and the column mask stand in one scope; `code` is what the
+kernel calls on a tile [ROWS, COLS] whose masked lanes hold the neutral element already.
+"""
+
+import torch
+
+from rafters.lang._define import define, helper, tl
+from rafters.lang.arithmetic import _real
+from rafters.lang.extrema import maximum, minimum
+
+
+@helper
+def _larger(x, y):
+    return maximum(x, y)
+
+
+@helper
+def _smaller(x, y):
+    return minimum(x, y)
+
+
+@define(lambda x: torch.sum(x, -1, keepdim=True))
+def row_sum(x):
+    """Sum of a row; the result broadcasts against the row."""
+    return tl.sum(x, 1, keep_dims=True)
+
+
+@define(lambda x: torch.mean(x, -1, keepdim=True))
+def row_mean(x):
+    """Mean of a row. The code divides by the width of the tile: right where the tile is the row."""
+    return tl.div_rn(tl.sum(_real(x), 1, keep_dims=True), x.shape[1] * 1.0)
+
+
+@define(lambda x: torch.amax(x, -1, keepdim=True))
+def row_max(x):
+    """Largest element of a row; NaN if one is."""
+    return tl.reduce(x, 1, _larger, keep_dims=True)
+
+
+@define(lambda x: torch.amin(x, -1, keepdim=True))
+def row_min(x):
+    """Smallest element of a row; NaN if one is."""
+    return tl.reduce(x, 1, _smaller, keep_dims=True)
+
+
+@define(lambda x: torch.amax(torch.abs(x), -1, keepdim=True))
+def row_absmax(x):
+    """Largest magnitude of a row; NaN if one is."""
+    return tl.reduce(tl.abs(x), 1, _larger, keep_dims=True)
