@@ -74,7 +74,9 @@ def upward(edges: dict[str, list[tuple[int, str]]]) -> list[str]:
 
 def cycle(edges: dict[str, list[tuple[int, str]]]) -> list[str]:
     try:
-        TopologicalSorter({name: {target for _, target in targets if target != name} for name, targets in edges.items()}).prepare()
+        TopologicalSorter(
+            {name: {target for _, target in targets if target != name} for name, targets in edges.items()}
+        ).prepare()
     except CycleError as error:
         return list(error.args[1])
     return []
@@ -117,7 +119,15 @@ def test_a_circle_is_seen(tmp_path: Path) -> None:
 
 def house(src: Path, texts: dict[str, str]) -> None:
     """A small rafters of otherwise empty files."""
-    empty = ("__init__.py", "cost.py", "engine/__init__.py", "engine/plan.py", "lang/__init__.py", "roofline/__init__.py", "roofline/clock.py")
+    empty = (
+        "__init__.py",
+        "cost.py",
+        "engine/__init__.py",
+        "engine/plan.py",
+        "lang/__init__.py",
+        "roofline/__init__.py",
+        "roofline/clock.py",
+    )
     for file in {*empty, *texts}:
         path = src / "rafters" / file
         path.parent.mkdir(parents=True, exist_ok=True)

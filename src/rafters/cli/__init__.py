@@ -5,7 +5,6 @@ becomes one line on stderr and exit status 1; anything else is a bug and keeps i
 """
 
 import importlib
-from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Annotated
 
@@ -37,14 +36,20 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _rafters(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """PyTorch operators on the roofline."""
 
 
-def _verb(name: str) -> Callable[[typer.Context], None]:
-    """A command that loads the verb's file and hands its arguments on: a broken verb breaks no other, nor the help."""
+def add_verb(to: typer.Typer, name: str, line: str) -> None:
+    """Adds a command that loads the verb's file and hands its arguments on: a broken verb breaks no other, nor the help."""
 
+    # The verb parses its own options, `--help` among them: what follows its name is passed on as it stands.
+    as_it_stands = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+    @to.command(name, help=line, context_settings=as_it_stands, add_help_option=False)
     def call(context: typer.Context) -> None:
         verb = typer.Typer(add_completion=False)
         try:
@@ -54,12 +59,7 @@ def _verb(name: str) -> Callable[[typer.Context], None]:
             typer.echo(f"rafters {name}: {error}", err=True)
             raise typer.Exit(1) from None
 
-    return call
 
-
-# The verb parses its own options, `--help` among them: here everything after its name is passed on as it stands.
-_AS_IT_STANDS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
-
-for _name, _help in VERBS.items():
+for _name, _line in VERBS.items():
     if find_spec(f"rafters.cli.{_name}"):
-        app.command(_name, help=_help, context_settings=_AS_IT_STANDS, add_help_option=False)(_verb(_name))
+        add_verb(app, _name, _line)
