@@ -38,7 +38,7 @@ lint: .venv/tools
 
 wheel: .venv/tools
 	rm -rf build dist
-	.venv/bin/python -m build --wheel --outdir dist .
+	.venv/bin/python -m build --quiet --wheel --outdir dist .
 
 clean:
 	rm -rf .venv build dist

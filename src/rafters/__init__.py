@@ -50,11 +50,9 @@ def _load(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"rafters.{name}")
     if name == "tl":  # Triton's language, or a stand-in with the same names where triton is not installed
-        return (
-            importlib.import_module("triton.language")
-            if find_spec("triton")
-            else importlib.import_module("rafters.lang.standin").tl
-        )
+        if find_spec("triton"):
+            return importlib.import_module("triton.language")
+        return importlib.import_module("rafters.lang.standin").tl
     raise AttributeError(f"module 'rafters' has no attribute {name!r}")
 
 
