@@ -1,0 +1,185 @@
+"""The measured ceilings of a device: bandwidth by mix of reads and writes, and the fixed cost of a launch."""
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rafters import device as devices
+from rafters.cost import Cost
+from rafters.errors import MeasureError
+
+_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The best time of a stream of `bytes` bytes of one mix. `state` is "cold" or "hot" (L2)."""
+
+    mix: str
+    read_fraction: float
+    bytes: int
+    seconds: float
+    kernel: str
+    state: str = "cold"
+
+    @property
+    def gbps(self) -> float:
+        return self.bytes / self.seconds / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeCeiling:
+    """FLOPs per second of one kind of arithmetic: "burst" from a cool start, "sustained" after the clocks have settled."""
+
+    name: str
+    dtype: str
+    burst: float
+    sustained: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ceilings:
+    """What one device reaches. `launch_floor_s` is t0; with programmatic dependent launch `launch_floor_pdl_s`, None without."""
+
+    device: devices.DeviceFacts
+    points: tuple[Point, ...]
+    launch_floor_s: float
+    launch_floor_pdl_s: float | None = None
+    compute: tuple[ComputeCeiling, ...] = ()
+    quick: bool = False
+    environment: str = ""
+    date: str = ""
+
+    @property
+    def mixes(self) -> dict[float, float]:
+        """Read fraction -> bandwidth in bytes/s of large streams (1/16 of the largest and up), in order of the fraction."""
+        cold = [p for p in self.points if p.state == "cold"]
+        large = max((p.bytes for p in cold), default=0) / 16
+        best: dict[float, float] = {}
+        for p in cold:
+            if p.bytes >= large:
+                best[p.read_fraction] = max(best.get(p.read_fraction, 0.0), p.bytes / p.seconds)
+        return dict(sorted(best.items()))
+
+    @property
+    def t0(self) -> float:
+        """The smaller of the two launch floors, in seconds: what a small call can reach on this device."""
+        return min(self.launch_floor_s, self.launch_floor_pdl_s or self.launch_floor_s)
+
+    def bandwidth(self, read_fraction: float, total_bytes: int | None = None) -> float:
+        """B(mix) in bytes/s, linear between the measured mixes; with `total_bytes` V, what a call attains: V / (t0 + V / B)."""
+        known = list(self.mixes.items())
+        if not known:
+            raise MeasureError("these ceilings hold no bandwidth")
+        lower = max((m for m in known if m[0] <= read_fraction), default=known[0])
+        upper = min((m for m in known if m[0] >= read_fraction), default=known[-1])
+        span = upper[0] - lower[0]
+        part = (read_fraction - lower[0]) / span if span else 0.0
+        slope = lower[1] + part * (upper[1] - lower[1])
+        return slope if total_bytes is None else total_bytes / (self.t0 + total_bytes / slope)
+
+    def attainable_seconds(self, cost: Cost) -> float:
+        """T(V) = t0 + V / B(mix): the least time of a call that moves V bytes."""
+        return self.t0 + (cost.total_bytes / self.bandwidth(cost.read_fraction) if cost.total_bytes else 0.0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The published form; `from_json` reads it back."""
+        theoretical = self.device.theoretical_bandwidth
+        return {
+            "type": "ceilings",
+            "device": asdict(self.device),
+            "theoretical": {"gbps": theoretical / 1e9 if theoretical else None},
+            "ceilings": [{**asdict(p), "gbps": p.gbps} for p in self.points],
+            "launch_floor_us": self.launch_floor_s * 1e6,
+            "launch_floor_pdl_us": self.launch_floor_pdl_s * 1e6 if self.launch_floor_pdl_s is not None else None,
+            "compute": [asdict(c) for c in self.compute],
+            "quick": self.quick,
+            "environment": self.environment,
+            "date": self.date,
+        }
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> "Ceilings":
+        """Raises MeasureError for a record that is not one of ceilings."""
+        try:
+            pdl = record["launch_floor_pdl_us"]
+            points = tuple(Point(**{k: v for k, v in p.items() if k != "gbps"}) for p in record["ceilings"])
+            if not all(p.seconds > 0 and p.bytes > 0 for p in points):
+                raise MeasureError("not ceilings: a point without bytes or seconds")
+            return Ceilings(
+                device=devices.DeviceFacts(**record["device"]),
+                points=points,
+                launch_floor_s=record["launch_floor_us"] * 1e-6,
+                launch_floor_pdl_s=pdl * 1e-6 if pdl is not None else None,
+                compute=tuple(ComputeCeiling(**c) for c in record["compute"]),
+                quick=record["quick"],
+                environment=record["environment"],
+                date=record["date"],
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise MeasureError(f"not ceilings: {error!r}") from error
+
+
+def ceilings(
+    device: torch.device | str | None = None,
+    *,
+    quick: bool = False,
+    refresh: bool = False,
+    progress: Callable[[str], None] | None = None,
+) -> Ceilings:
+    """The ceilings of `device`, from the user's cache or measured now (GPU: about 20 s quick, 2 min full; CPU: 10 s, 60 s).
+
+    The cache is keyed by device UUID, driver, power limit and thread count; `refresh` measures again. `progress` is told what
+    is being measured.
+    """
+    where = devices.resolve(device)
+    if not refresh and (known := cached(where, quick=quick)):
+        return known
+    from rafters.roofline import ceiling_run
+
+    found = ceiling_run.run(where, quick=quick, progress=progress or _quiet)
+    _store(found)
+    return found
+
+
+def _quiet(_text: str) -> None:
+    pass
+
+
+def cached(device: torch.device | str | None = None, *, quick: bool = True) -> Ceilings | None:
+    """Ceilings measured earlier on this device, or None; a full run serves a quick request, not the other way round."""
+    facts = devices.facts(device)
+    for was_quick in (False, True) if quick else (False,):
+        try:
+            found = Ceilings.from_json(json.loads(_path(facts, was_quick).read_text(encoding="utf-8")))
+        except (OSError, ValueError, MeasureError):  # not there, unreadable or damaged: as if it were not there
+            continue
+        if found.points:
+            return found
+    return None
+
+
+def _path(facts: devices.DeviceFacts, quick: bool) -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    key = json.dumps([_FORMAT, facts.name, facts.uuid, facts.driver, facts.power_limit_w, facts.sm_count])
+    name = hashlib.sha256(key.encode()).hexdigest()[:16]
+    return base / "rafters" / f"ceilings-{name}{'-quick' if quick else ''}.json"
+
+
+def _store(found: Ceilings) -> None:
+    path = _path(found.device, found.quick)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
+            json.dump(found.to_json(), file)
+        os.replace(file.name, path)  # a reader sees the old file or the new one, never half of one
+    except OSError as error:
+        warnings.warn(f"ceilings could not be cached in {path.parent}: {error.strerror or error}", stacklevel=3)

@@ -1,0 +1,272 @@
+"""Measure one callable, or several against each other, by one method (docs/measuring.md)."""
+
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import torch
+
+from rafters import device as devices
+from rafters.cost import Cost
+from rafters.errors import MeasureError
+from rafters.roofline import check as checking
+from rafters.roofline import clocks as clocking
+from rafters.roofline import rotation as rotating
+from rafters.roofline import sampling, timers
+from rafters.roofline.measurement import INVALID, THROTTLED, VALID, WRONG, Measurement
+from rafters.roofline.statistics import summarize
+
+# A figure above this share of the matched ceiling means a wrong byte count or data in the cache.
+IMPOSSIBLE = 1.02
+NOISY = 0.02
+
+Function = Callable[..., Any]
+ArgumentsOrFactory = Sequence[Any] | Callable[[], Sequence[Any]]
+TimerFactory = Callable[[Function, rotating.Rotation, torch.device], timers.Timer]
+
+
+class Roof(Protocol):
+    """What a call is judged against: `rafters.roofline.Ceilings`, or anything with these two."""
+
+    def bandwidth(self, read_fraction: float) -> float | None: ...
+
+    def attainable_seconds(self, cost: Cost) -> float | None: ...
+
+
+def measure(
+    fn: Function,
+    args: ArgumentsOrFactory,
+    cost: Cost,
+    *,
+    reference: Function | None = None,
+    name: str | None = None,
+    **options: Any,
+) -> Measurement:
+    """Time of one call of `fn`, in seconds, with its interval, its host cost and a verdict.
+
+    `args` is a sequence of arguments (copied as often as the rotation needs) or a function that makes a new set. `reference` is
+    called with the same arguments; without it the result is not checked, and a note says so. Options are those of `race`.
+    Raises MeasureError if nothing can be measured; a result that is wrong or impossible is a verdict, not an error.
+    """
+    label = name or getattr(fn, "__name__", None) or type(fn).__name__
+    return race({label: fn}, args, cost, reference=reference, name=label, **options)[label]
+
+
+def race(
+    providers: Mapping[str, Function],
+    args: ArgumentsOrFactory,
+    cost: Cost,
+    *,
+    reference: Function | None = None,
+    check: checking.Check = checking.compare,
+    name: str = "",
+    family: str = "",
+    shape: str | None = None,
+    dtype: str | None = None,
+    hot: bool = False,
+    min_samples: int = 30,
+    min_time_s: float = 0.5,
+    time_limit_s: float = 10.0,
+    warm_up_s: float = sampling.WARM_UP_S,
+    device: torch.device | str | None = None,
+    ceilings: Roof | None = None,
+    clocks: clocking.ClockReader | None = None,
+    timer: TimerFactory = timers.choose,
+    now: Callable[[], float] = time.perf_counter,
+) -> dict[str, Measurement]:
+    """Measure several providers of one operation interleaved: A, B, B, A, ... on the same inputs in one process.
+
+    Blocks of samples alternate in rotated order, so that none always meets the warm clock. The first provider is the baseline:
+    every other one carries `ratio`, the median over rounds of its time / the baseline's, with a 95 % interval. `time_limit_s`
+    is per provider. `check(result, expected)` returns None or what is wrong. `clocks`, `timer` and `now` are there for tests.
+    """
+    if not providers:
+        raise MeasureError("race: no providers were given")
+    make = _factory(args)
+    first = make()
+    where = devices.resolve(device if device is not None else _device_of(first))
+    facts = devices.facts(where)
+    read_clocks = clocks or clocking.reader(where)
+    rule = sampling.Rule(min_samples, min_time_s, time_limit_s=time_limit_s * len(providers), warm_up_s=warm_up_s)
+    baseline = next(iter(providers))
+
+    def wrong(fn: Function, turn: int) -> str | None:
+        return checking.run(fn, reference, rotating.fresh(make, turn), check) if reference else None
+
+    failures = {p: f"before timing: {text}" for p, fn in providers.items() if (text := wrong(fn, 1))}
+    running = {p: fn for p, fn in providers.items() if p not in failures}
+    rotation = rotating.build(make, cost.total_bytes, facts, where, hot=hot)
+    found = {p: sampling.Samples() for p in providers}
+    rounds: dict[str, list[float]] = {p: [] for p in providers}
+    notes: dict[str, list[str]] = {p: list(rotation.notes) for p in providers}
+    host: dict[str, float | None] = dict.fromkeys(providers)
+    names: dict[str, str] = dict.fromkeys(providers, "none")
+    with ExitStack() as stack:
+        clocked: dict[str, timers.Timer] = {}
+        for p, fn in running.items():
+            host[p] = timers.host_seconds(fn, rotation, where)
+            clocked[p] = stack.enter_context(closing(timer(fn, rotation, where)))
+            names[p] = clocked[p].name
+            sampling.warm_up(clocked[p], read_clocks, rule.warm_up_s / (1 if len(running) == 1 else 2), now)
+        _interleave(clocked, found, rounds, read_clocks, rule, now)
+        for p, t in clocked.items():
+            notes[p] += t.notes
+    for p, fn in running.items():
+        if text := wrong(fn, 2):
+            failures[p] = f"after timing: {text}"
+    if reference is None:
+        notes = {p: [*n, "not checked: no reference was given"] for p, n in notes.items()}
+    del rotation
+    if where.type == "cuda":
+        torch.cuda.empty_cache()
+
+    common: dict[str, Any] = {
+        "shape": shape if shape is not None else _shape(first),
+        "dtype": dtype if dtype is not None else _dtype(first),
+        "cost": cost,
+        "state": "hot" if hot else "cold",
+        "family": family,
+        "environment": _environment_id(where),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "attainable_s": ceilings.attainable_seconds(cost) if ceilings and not hot else None,
+        "ceiling": ceilings.bandwidth(cost.read_fraction) if ceilings and not hot else None,
+    }
+    limit = None if hot else (common["ceiling"] or facts.theoretical_bandwidth)
+    return {
+        p: _conclude(
+            {**common, "name": name or p, "provider": p, "timer": names[p], "host_us": _microseconds(host[p])},
+            found[p],
+            failures.get(p),
+            notes[p],
+            limit,
+            _pairing(rounds, baseline, p),
+        )
+        for p in providers
+    }
+
+
+def _interleave(
+    clocked: dict[str, timers.Timer],
+    found: dict[str, sampling.Samples],
+    rounds: dict[str, list[float]],
+    read_clocks: clocking.ClockReader,
+    rule: sampling.Rule,
+    now: Callable[[], float],
+) -> None:
+    """Rounds of one block each, the order turned by one every round and reversed every other, until all may stop."""
+    order, start = list(clocked), now()
+    while order:
+        for p in order:
+            before = len(found[p].kept)
+            sampling.take_block(found[p], clocked[p], read_clocks)
+            block = found[p].kept[before:]
+            rounds[p].append(summarize(block).median if block else math.nan)
+        order = list(reversed(order[1:] + order[:1]))
+        elapsed = now() - start
+        for p in order:
+            found[p].stop_reason = found[p].reason_to_stop(rule, elapsed)
+        if all(found[p].stop_reason for p in order):
+            return
+
+
+def _pairing(rounds: dict[str, list[float]], baseline: str, provider: str) -> dict[str, Any]:
+    """Ratio of a provider's round to the baseline's neighbouring one: what drifts is common to both and cancels."""
+    pairs = zip(rounds[provider], rounds[baseline], strict=False)
+    ratios = [ours / theirs for ours, theirs in pairs if ours > 0 and theirs > 0]
+    if provider == baseline or not ratios:
+        return {}
+    s = summarize(ratios)
+    return {"ratio_to": baseline, "ratio": s.median, "ratio_low": s.ci_low, "ratio_high": s.ci_high}
+
+
+def _conclude(
+    common: dict[str, Any],
+    samples: sampling.Samples,
+    failure: str | None,
+    notes: list[str],
+    limit: float | None,
+    pairing: dict[str, Any],
+) -> Measurement:
+    cost: Cost = common["cost"]
+    summary = samples.summary() if samples.used and failure is None else None
+    verdict, reasons = VALID, []
+    if failure is not None:
+        verdict, pairing = WRONG, {}
+        reasons.append(failure)
+    elif summary is None or not math.isfinite(summary.median) or summary.median <= 0:
+        verdict, pairing = INVALID, {}
+        reasons.append(f"the timer gave {summary.median if summary else 'no'} seconds: nothing was measured")
+        summary = None
+    elif limit and (share := cost.total_bytes / summary.median / limit) > IMPOSSIBLE:
+        verdict = INVALID
+        reasons.append(
+            f"{share:.0%} of the ceiling of {limit / 1e9:,.0f} GB/s cannot be true: "
+            "the byte count is too high or the data was in cache"
+        )
+    elif not samples.kept:
+        verdict = THROTTLED
+        reasons.append(f"all {len(samples.throttled)} samples were taken while the GPU was throttled")
+    if summary and summary.noise > NOISY:
+        notes = [*notes, f"noisy: the middle half of the samples spreads over {summary.noise:.1%} of the median"]
+    if samples.kept and samples.throttled:
+        notes = [*notes, f"{len(samples.throttled)} throttled samples were dropped"]
+    events = sorted({r for c in samples.clocks for r in c.reasons})
+    if events:
+        notes = [*notes, f"clock events: {', '.join(events)}"]
+    return Measurement(
+        **common,
+        **pairing,
+        seconds=summary,
+        samples=len(samples.used),
+        throttled=len(samples.throttled),
+        stop_reason=samples.stop_reason or "not timed",
+        verdict=verdict,
+        reasons=tuple(reasons),
+        notes=tuple(notes),
+        sm_mhz=_middle([c.sm_mhz for c in samples.clocks]),
+        memory_mhz=_middle([c.memory_mhz for c in samples.clocks]),
+        power_w=_middle([c.power_w for c in samples.clocks]),
+        temperature_c=_middle([c.temperature_c for c in samples.clocks]),
+    )
+
+
+def _factory(args: ArgumentsOrFactory) -> rotating.MakeArguments:
+    if callable(args):
+        return lambda: tuple(args())
+    if isinstance(args, torch.Tensor):
+        raise MeasureError("measure: args must be a sequence of arguments, got one tensor: write (x,)")
+    return rotating.clones(tuple(args))
+
+
+def _device_of(arguments: Sequence[Any]) -> torch.device | None:
+    found = [t.device for t in rotating.tensors_in(arguments)]
+    # A scalar tensor on the CPU beside GPU tensors is an ordinary argument.
+    return next((d for d in found if d.type == "cuda"), found[0] if found else None)
+
+
+def _shape(arguments: Sequence[Any]) -> str:
+    largest = max(rotating.tensors_in(arguments), key=lambda t: t.numel(), default=None)
+    return "" if largest is None else "x".join(map(str, largest.shape))
+
+
+def _dtype(arguments: Sequence[Any]) -> str:
+    found = rotating.tensors_in(arguments)
+    return str(found[0].dtype).removeprefix("torch.") if found else ""
+
+
+def _microseconds(seconds: float | None) -> float | None:
+    return seconds * 1e6 if seconds is not None else None
+
+
+def _middle(values: Sequence[Any]) -> Any:
+    known = sorted(v for v in values if v is not None)
+    return known[len(known) // 2] if known else None
+
+
+@functools.lru_cache(maxsize=16)
+def _environment_id(device: torch.device) -> str:
+    return devices.environment(device).id
