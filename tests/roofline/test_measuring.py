@@ -1,0 +1,225 @@
+"""What measure and race conclude, driven by fake timers and clocks: every end is bounded and says why."""
+
+import itertools
+import json
+import time
+
+import fakes
+import pytest
+import torch
+
+from rafters.cost import Cost
+from rafters.errors import MeasureError
+from rafters.roofline import Measurement, measure, race
+from rafters.roofline.measurement import read_lines, write_lines
+
+X = (torch.arange(4096.0), torch.ones(4096))
+COST = Cost(2 * 4 * 4096, 4 * 4096, 4096)
+
+
+class Roof:
+    """1 GB/s whatever the mix, 10 us to start."""
+
+    def bandwidth(self, read_fraction):
+        return 1e9
+
+    def attainable_seconds(self, cost):
+        return 10e-6 + cost.total_bytes / 1e9
+
+
+def run(fn=torch.add, seconds=(), **options):
+    options = {"warm_up_s": 0.0, "time_limit_s": 0.3, "reference": torch.add, **options}
+    if seconds:
+        options["timer"] = fakes.timer(itertools.chain(seconds, itertools.repeat(seconds[-1])))
+    return measure(fn, X, options.pop("cost", COST), **options)
+
+
+def test_constant_timer_converges_on_its_constant():
+    m = run(seconds=[0.02])
+    assert (m.verdict, m.stop_reason, m.timer) == ("VALID", "converged", "fake")
+    assert m.seconds.median == m.seconds.p5 == m.seconds.p95 == 0.02
+    assert m.samples == 30
+    assert m.bandwidth == pytest.approx(COST.total_bytes / 0.02)
+    assert (m.shape, m.dtype, m.name) == ("4096", "float32", "add")
+
+
+def test_zero_timer_is_invalid_and_ends():
+    start = time.perf_counter()
+    m = run(seconds=[0.0])
+    assert m.verdict == "INVALID"
+    assert "nothing was measured" in m.reasons[0]
+    assert m.seconds is None
+    assert m.bandwidth is None
+    assert time.perf_counter() - start < 3
+
+
+def test_jumping_timer_hits_the_time_limit_and_is_called_noisy():
+    growing = (1e-3 * 1.001**i for i in range(200_000))
+    m = measure(torch.add, X, COST, timer=fakes.timer(growing), warm_up_s=0.0, time_limit_s=0.02, reference=torch.add)
+    assert any("noisy" in n for n in m.notes)
+    assert m.stop_reason == "time limit"
+
+
+def test_always_throttled_ends_with_the_samples_and_a_warning():
+    start = time.perf_counter()
+    m = run(seconds=[0.02], clocks=fakes.throttled)
+    assert m.verdict == "THROTTLED"
+    assert not m.ok
+    assert m.stop_reason in ("time limit", "sample limit")
+    assert m.throttled == m.samples > 0
+    assert m.seconds.median == 0.02
+    assert "throttled" in m.reasons[0]
+    assert json.loads(json.dumps(m.to_json()))["verdict"] == "THROTTLED"
+    assert time.perf_counter() - start < 3
+
+
+def test_some_throttled_samples_are_dropped_and_counted():
+    readings = itertools.chain([None, fakes.throttled()], itertools.repeat(None))  # the warm-up, the first block, the others
+    times = itertools.chain([9.0] * 6, itertools.repeat(0.02))
+    m = measure(torch.add, X, COST, timer=fakes.timer(times), clocks=lambda: next(readings), warm_up_s=0.0, reference=torch.add)
+    assert (m.verdict, m.throttled, m.samples) == ("VALID", 3, 30)
+    assert m.seconds.p95 == 0.02
+    assert "3 throttled samples were dropped" in m.notes
+
+
+def test_byte_count_too_high_is_invalid():
+    seconds = 1.03 * COST.total_bytes / 1e9
+    assert run(seconds=[seconds], ceilings=Roof(), min_time_s=0).verdict == "VALID"
+    m = run(seconds=[seconds / 2], ceilings=Roof(), min_time_s=0)
+    assert m.verdict == "INVALID"
+    assert "194% of the ceiling of 1 GB/s cannot be true" in m.reasons[0]
+
+
+def test_hot_is_labelled_and_not_judged_by_the_memory_ceiling():
+    m = run(seconds=[1e-6], ceilings=Roof(), hot=True, min_time_s=0)
+    assert (m.state, m.verdict, m.share_of_ceiling) == ("hot", "VALID", None)
+
+
+def test_share_of_attainable():
+    m = run(seconds=[2 * (10e-6 + COST.total_bytes / 1e9)], ceilings=Roof(), min_time_s=0)
+    assert m.share_of_attainable == pytest.approx(0.5)
+    assert m.share_of_ceiling < m.share_of_attainable
+
+
+def test_wrong_before_timing_is_not_timed():
+    m = run(torch.sub, seconds=[0.02])
+    assert (m.verdict, m.seconds, m.stop_reason, m.samples) == ("WRONG", None, "not timed", 0)
+    assert m.reasons[0].startswith("before timing: output 0 (torch.float32)")
+
+
+def test_wrong_from_call_11_on_has_no_speed():
+    calls = itertools.count(1)
+    m = run(lambda a, b: a + b if next(calls) < 11 else a - b, name="late")
+    assert (m.verdict, m.seconds, m.bandwidth) == ("WRONG", None, None)
+    assert m.reasons[0].startswith("after timing")
+
+
+def test_a_kept_old_output_is_caught_by_fresh_inputs():
+    kept = []
+
+    def cached(a, b):
+        kept.append(a + b)
+        return kept[0]
+
+    assert run(cached).reasons[0].startswith("after timing")
+
+
+def test_an_in_place_function_is_judged_by_its_arguments():
+    def double_(a, b):
+        a.mul_(2)
+
+    def scale_(a, b):
+        a.mul_(3)
+
+    assert run(double_, reference=double_, seconds=[0.02]).verdict == "VALID"
+    assert run(scale_, reference=double_, seconds=[0.02]).verdict == "WRONG"
+    assert X[0][1] == 1.0  # the caller's own tensors are never touched
+
+
+def test_without_reference_a_note_says_so():
+    m = run(seconds=[0.02], reference=None)
+    assert m.verdict == "VALID"
+    assert m.notes == ("not checked: no reference was given",)
+
+
+def test_own_check():
+    m = run(torch.sub, seconds=[0.02], check=lambda got, want: None)
+    assert m.verdict == "VALID"
+
+
+def test_race_pairs_rounds_so_that_drift_cancels():
+    drift = itertools.count(1)  # every block is slower than the one before, whoever runs
+
+    class Drifting(fakes.FakeTimer):
+        def __init__(self, factor):
+            super().__init__(iter(()))
+            self.factor = factor
+
+        def collect(self):
+            return [1e-3 * self.factor * (1 + 0.001 * next(drift))] * 3
+
+    factors = {"slow": 2.0, "fast": 1.0}
+    named = {n: (lambda a, b, n=n: a + b) for n in factors}
+    by_function = {id(f): factors[n] for n, f in named.items()}
+    found = race(
+        named,
+        X,
+        COST,
+        name="add",
+        reference=torch.add,
+        warm_up_s=0.0,
+        time_limit_s=0.2,
+        timer=lambda fn, rotation, device: Drifting(by_function[id(fn)]),
+    )
+    assert found["slow"].ratio is None
+    fast = found["fast"]
+    assert (fast.ratio_to, fast.provider, fast.name) == ("slow", "fast", "add")
+    assert fast.ratio == pytest.approx(0.5, rel=2e-3)
+    assert fast.ratio_low <= fast.ratio <= fast.ratio_high
+
+
+def test_race_keeps_the_right_ones_when_one_is_wrong():
+    found = race({"right": torch.add, "wrong": torch.sub}, X, COST, reference=torch.add, time_limit_s=0.2, warm_up_s=0.0)
+    assert found["right"].verdict == "VALID"
+    assert found["right"].seconds.median > 0
+    assert found["wrong"].verdict == "WRONG"
+
+
+def test_the_timer_is_closed_when_the_function_fails_later():
+    made = []
+
+    def factory(fn, rotation, device):
+        made.append(fakes.FakeTimer(iter([1.0])))  # runs dry inside the loop
+        return made[0]
+
+    with pytest.raises((StopIteration, RuntimeError)):
+        measure(torch.add, X, COST, timer=factory, warm_up_s=0.0)
+    assert made[0].closed
+
+
+def test_real_wall_timer_is_near_a_known_sleep():
+    m = measure(lambda a: time.sleep(2e-3), (X[0],), Cost(1, 0), time_limit_s=0.5, warm_up_s=0.0)
+    assert 2e-3 <= m.seconds.median < 4e-3
+
+
+def test_one_tensor_instead_of_arguments_is_refused():
+    with pytest.raises(MeasureError, match=r"write \(x,\)"):
+        measure(torch.neg, X[0], COST)
+
+
+def test_json_lines_round_trip(tmp_path):
+    m = run(seconds=[0.02])
+    path = tmp_path / "deep" / "results.jsonl"
+    write_lines(path, [m])
+    write_lines(path, [m])
+    assert [Measurement.from_json(r) for r in read_lines(path)] == [m, m]
+
+
+def test_unwritable_folder_and_damaged_file_are_clear_errors(tmp_path):
+    (tmp_path / "file").write_text("{\n")
+    with pytest.raises(MeasureError, match="cannot be written to"):
+        write_lines(tmp_path / "file" / "results.jsonl", [])
+    with pytest.raises(MeasureError, match="line 1: not JSON"):
+        list(read_lines(tmp_path / "file"))
+    with pytest.raises(MeasureError, match="not a measurement"):
+        Measurement.from_json({"name": "x"})
