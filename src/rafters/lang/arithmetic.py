@@ -1,8 +1,9 @@
-"""Arithmetic and rounding to whole numbers, with PyTorch's meaning where Triton's differs."""
+"""Arithmetic, and rounding to whole numbers, with PyTorch's meaning where Triton's differs."""
 
 import torch
 
 from rafters.lang._define import define, helper, tl
+from rafters.lang._float32 import copysign32
 
 INF = float("inf")
 
@@ -10,7 +11,7 @@ INF = float("inf")
 @helper
 def _real(x):
     """`x` in the type that float maths is done in: float64 stays, all else (integers, half types) becomes float32."""
-    t = tl.to_tensor(x)
+    t = tl.core.to_tensor(x)
     if t.dtype == tl.float64:
         y = t
     else:
@@ -18,65 +19,122 @@ def _real(x):
     return y
 
 
-@define(torch.add)
+@helper
+def _beside(number, x):
+    """An operand that stands beside `x`: a Python float takes the type of a float `x` (Triton would round it to float32)."""
+    if isinstance(number, tl.tensor):
+        y = number
+    else:
+        if isinstance(x, tl.tensor):
+            if x.dtype.is_floating():
+                y = tl.full([], number, x.dtype)
+            else:
+                y = tl.core.to_tensor(number)
+        else:
+            y = tl.core.to_tensor(number)
+    return y
+
+
+def _add_meaning(x, y):
+    return x + y  # torch: the `or` of two bools
+
+
+@define(_add_meaning)
 def add(x, y):
-    """x + y; two bools give their `or`."""
-    return x + y
+    """x + y; two bools give their `or` (in Triton they give `xor`)."""
+    a, b = _beside(x, y), _beside(y, x)
+    if (a.dtype == tl.int1) and (b.dtype == tl.int1):
+        z = a | b
+    else:
+        z = a + b
+    return z
 
 
-@define(torch.where)
+@define(lambda condition, x, y: torch.where(condition.bool(), x, y))
 def where(condition, x, y):
-    """x where the condition holds, else y."""
-    return tl.where(condition, x, y)
+    """x where the condition holds (is not 0), else y; the side not taken may be NaN."""
+    return tl.where(condition != 0, _beside(x, y), _beside(y, x))
 
 
-@define(torch.div)
+@define(torch.true_divide)
 def div(x, y):
-    """x / y, rounded correctly."""
-    return tl.div_rn(_real(x), _real(y))
+    """x / y, rounded correctly (IEEE), subnormals included; integers divide as float32. x / 0 = +-inf, 0 / 0 = NaN."""
+    a, b = _real(_beside(x, y)), _real(_beside(y, x))
+    if (a.dtype == tl.float64) or (b.dtype == tl.float64):
+        z = a / b
+    else:
+        z = tl.div_rn(a, b)
+    return z
 
 
 @define(torch.sqrt)
 def sqrt(x):
-    """Square root, rounded correctly."""
-    return tl.sqrt_rn(_real(x))
+    """Square root, rounded correctly (IEEE). sqrt(-0) = -0, NaN below 0."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = tl.sqrt(t)
+    else:
+        y = tl.sqrt_rn(t)
+    return y
 
 
 @define(torch.rsqrt)
 def rsqrt(x):
-    """1 / sqrt(x)."""
-    return tl.div_rn(1.0, tl.sqrt_rn(_real(x)))
+    """1 / sqrt(x), within 1.5 ulp. rsqrt(+-0) = +-inf, rsqrt(inf) = 0, NaN below 0."""
+    return div(1.0, sqrt(x))
 
 
 @define(lambda x, y, z: x * y + z)
 def fma(x, y, z):
-    """x * y + z with one rounding."""
-    return tl.fma(x, y, z)
+    """x * y + z with one rounding (the traced form and Triton's interpreter round twice)."""
+    a, b, c = _beside(_beside(x, y), z), _beside(_beside(y, x), z), _beside(_beside(z, x), y)
+    if (a.dtype.is_floating()) or (b.dtype.is_floating()) or (c.dtype.is_floating()):
+        w = tl.fma(a, b, c)
+    else:
+        w = a * b + c
+    return w
 
 
 @define(torch.abs)
 def abs(x):
-    """|x|."""
+    """|x|; NaN stays."""
     return tl.abs(x)
 
 
 @define(torch.floor)
 def floor(x):
-    """The largest whole number not above x."""
-    return tl.floor(_real(x))
+    """The largest whole number not above x; -0, NaN and infinities stay, integers too."""
+    if x.dtype.is_floating():
+        y = tl.floor(x)
+    else:
+        y = x
+    return y
 
 
 @define(torch.ceil)
 def ceil(x):
-    """The smallest whole number not below x."""
-    return tl.ceil(_real(x))
+    """The smallest whole number not below x; ceil(-0.5) = -0; NaN and infinities stay, integers too."""
+    if x.dtype.is_floating():
+        y = tl.ceil(x)
+    else:
+        y = x
+    return y
 
 
 @define(torch.round)
 def rint(x):
-    """The nearest whole number; halves go to the even one."""
-    whole = tl.where(tl.abs(x) < 8388608.0, (tl.abs(x) + 8388608.0) - 8388608.0, tl.abs(x))
-    return tl.where(x < 0, -whole, whole)
+    """The nearest whole number, halves to the even one; rint(-0.5) = -0; NaN and infinities stay, integers too."""
+    # Adding 2^23 (float64: 2^52) leaves no place for a fraction; larger numbers have none.
+    if x.dtype == tl.float64:
+        y = tl.abs(x)
+        y = tl.where(y < 4503599627370496.0, (y + 4503599627370496.0) - 4503599627370496.0, y)
+        y = tl.where(x < 0, y * -1.0, tl.where(x == 0, x, y))
+    elif x.dtype.is_floating():
+        y = tl.abs(x)
+        y = copysign32(tl.where(y < 8388608.0, (y + 8388608.0) - 8388608.0, y).to(tl.float32), x.to(tl.float32))
+    else:
+        y = x
+    return y
 
 
 @define(torch.isnan)
@@ -88,4 +146,4 @@ def isnan(x):
 @define(torch.isinf)
 def isinf(x):
     """Whether x is +inf or -inf."""
-    return tl.abs(x) == INF
+    return tl.abs(_real(x)) == INF

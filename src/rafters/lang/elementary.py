@@ -1,72 +1,118 @@
-"""Elementary functions."""
+"""Elementary functions, accurate where Triton's own are fast. Integers and half types are computed in float32.
+
+Bounds are in units of the last place of the result against the exact value, subnormal numbers included: docs/lang.md has the
+table. float64 takes the device library (1 ulp or 2), of which Triton's interpreter has no expm1, log1p and tanh.
+"""
 
 import torch
 
-from rafters.lang._define import define, tl
+from rafters.lang._define import define, libdevice, tl
+from rafters.lang._float32 import exp2_32, exp32, expm1_32, log1p32, log2_32, log32, sigmoid32, tanh32
 from rafters.lang.arithmetic import _real
 
 
 @define(torch.exp)
 def exp(x):
-    """e^x."""
-    return tl.exp(_real(x))
+    """e^x, within 1 ulp. exp(-inf) = 0, exp(inf) = inf, NaN stays; `tl.exp` is 63 ulp off at |x| = 85."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = tl.exp(t)
+    else:
+        y = exp32(t)
+    return y
 
 
 @define(torch.exp2)
 def exp2(x):
-    """2^x."""
-    return tl.exp2(_real(x))
+    """2^x, within 1.5 ulp; whole powers are exact."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = tl.exp2(t)
+    else:
+        y = exp2_32(t)
+    return y
 
 
 @define(torch.expm1)
 def expm1(x):
-    """e^x - 1."""
-    return tl.exp(_real(x)) - 1.0
+    """e^x - 1, within 1.5 ulp, also near 0. expm1(-inf) = -1, expm1(-0) = -0."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = libdevice.expm1(t)
+    else:
+        y = expm1_32(t)
+    return y
 
 
 @define(torch.log)
 def log(x):
-    """Natural logarithm."""
-    return tl.log(_real(x))
+    """Natural logarithm, within 1 ulp. log(0) = -inf, NaN below 0."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = tl.log(t)
+    else:
+        y = log32(t)
+    return y
 
 
 @define(torch.log2)
 def log2(x):
-    """Logarithm to base 2."""
-    return tl.log2(_real(x))
+    """Logarithm to base 2, within 1 ulp; exact at powers of two. log2(0) = -inf, NaN below 0."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = tl.log2(t)
+    else:
+        y = log2_32(t)
+    return y
 
 
 @define(torch.log1p)
 def log1p(x):
-    """log(1 + x)."""
-    return tl.log(1.0 + _real(x))
+    """log(1 + x), within 1 ulp, also near 0. log1p(-1) = -inf, NaN below -1, log1p(-0) = -0."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = libdevice.log1p(t)
+    else:
+        y = log1p32(t)
+    return y
 
 
 @define(torch.erf)
 def erf(x):
-    """Error function."""
+    """Error function, within 2 ulp (the device library's). erf(+-inf) = +-1."""
     return tl.erf(_real(x))
 
 
 @define(torch.sigmoid)
 def sigmoid(x):
-    """1 / (1 + e^-x)."""
-    return tl.div_rn(1.0, 1.0 + exp(-x))
+    """1 / (1 + e^-x), within 2 ulp down to the smallest subnormal result. sigmoid(-inf) = 0."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        e = tl.exp(-tl.abs(t))
+        y = tl.where(t < 0, e, 1.0) / (1.0 + e)
+    else:
+        y = sigmoid32(t)
+    return y
 
 
 @define(torch.tanh)
 def tanh(x):
-    """Hyperbolic tangent."""
-    return 2.0 * sigmoid(2.0 * x) - 1.0
+    """Hyperbolic tangent, within 2 ulp. tanh(+-inf) = +-1, tanh(-0) = -0."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = libdevice.tanh(t)
+    else:
+        y = tanh32(t)
+    return y
 
 
 @define(torch.sin)
 def sin(x):
-    """Sine."""
+    """Sine, within 2 ulp at every argument (the device library's). NaN at +-inf."""
     return tl.sin(_real(x))
 
 
 @define(torch.cos)
 def cos(x):
-    """Cosine."""
+    """Cosine, within 2 ulp at every argument (the device library's). NaN at +-inf."""
     return tl.cos(_real(x))

@@ -3,30 +3,49 @@
 import torch
 
 from rafters.lang._define import define, tl
+from rafters.lang.arithmetic import _beside
+
+
+def _tensors(*values):
+    """The values as tensors on one device, so that torch takes numbers and tensors side by side."""
+    device = next(v.device for v in values if isinstance(v, torch.Tensor))
+    return [v if isinstance(v, torch.Tensor) else torch.tensor(v, device=device) for v in values]
 
 
 def _clamp_meaning(x, min=None, max=None):
+    if min is None and max is None:
+        return x
     if isinstance(min, torch.Tensor) or isinstance(max, torch.Tensor):
-        min = None if min is None else torch.as_tensor(min, device=x.device)
-        max = None if max is None else torch.as_tensor(max, device=x.device)
+        min = None if min is None else _tensors(x, min)[1]
+        max = None if max is None else _tensors(x, max)[1]
     return torch.clamp(x, min, max)
 
 
-@define(torch.maximum)
+@define(lambda x, y: torch.maximum(*_tensors(x, y)))
 def maximum(x, y):
-    """The larger of x and y; NaN if either is."""
-    return tl.maximum(x, y, propagate_nan=tl.PropagateNan.ALL)
+    """The larger of x and y, bools and integers included; NaN if either is."""
+    a, b = _beside(x, y), _beside(y, x)
+    if (a.dtype == tl.int1) and (b.dtype == tl.int1):
+        z = a | b  # to Triton a bool is a signed bit: true is -1
+    else:
+        z = tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return z
 
 
-@define(torch.minimum)
+@define(lambda x, y: torch.minimum(*_tensors(x, y)))
 def minimum(x, y):
-    """The smaller of x and y; NaN if either is."""
-    return tl.minimum(x, y, propagate_nan=tl.PropagateNan.ALL)
+    """The smaller of x and y, bools and integers included; NaN if either is."""
+    a, b = _beside(x, y), _beside(y, x)
+    if (a.dtype == tl.int1) and (b.dtype == tl.int1):
+        z = a & b
+    else:
+        z = tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+    return z
 
 
 @define(_clamp_meaning)
 def clamp(x, min=None, max=None):
-    """min(max(x, min), max); a bound of None is absent; NaN in x or a bound comes out as NaN."""
+    """min(max(x, min), max): `max` where the bounds cross. A bound of None is absent; NaN in x or in a bound comes out."""
     y = x
     if min is not None:
         y = maximum(y, min)

@@ -3,26 +3,47 @@
 import torch
 
 from rafters.lang._define import define, tl
+from rafters.lang.arithmetic import _real
 from rafters.lang.extrema import clamp
+
+_TORCH_TYPES = {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
 
 
 def _cast_meaning(x, dtype):
-    dtype = {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}.get(str(dtype), dtype)
+    dtype = _TORCH_TYPES.get(str(dtype), dtype)
     limit = torch.finfo(dtype).max
     return torch.clamp(x, -limit, limit).to(dtype)
 
 
 @define(_cast_meaning)
 def cast_fp8(x, dtype: "tl.constexpr"):
-    """x as float8e4nv or float8e5: nearest even, saturating, NaN stays NaN."""
+    """x as `tl.float8e4nv` or `tl.float8e5`: nearest even, saturating (448, 57344), NaN stays NaN."""
     if dtype == tl.float8e5:
-        y = clamp(x, -57344.0, 57344.0)
+        y = clamp(_real(x), -57344.0, 57344.0)
     else:
-        y = clamp(x, -448.0, 448.0)
+        y = clamp(_real(x), -448.0, 448.0)
     return y.to(dtype)
 
 
-@define(torch.div)
+@define(torch.true_divide)
 def div_by(x, scale):
-    """x / scale, rounded correctly."""
-    return tl.div_rn(x, scale)
+    """x / scale for a scale that many elements share: a multiplication by its reciprocal and two fused multiply-adds each.
+
+    The IEEE quotient wherever its magnitude is from 2^-100 to 2^127, within 1 ulp below; so the codes of any 8-bit or 4-bit
+    format are those of a true division. Infinities, NaN and a scale of 0 or inf give what a division gives.
+    """
+    x, scale = _real(x), _real(scale)
+    if (x.dtype == tl.float64) or (scale.dtype == tl.float64):
+        y = x / scale
+    else:
+        # A power of two brings the scale to [1/2, 1), where its reciprocal and the remainders are exact enough; all of this is
+        # done once a row. 2^126 is the largest such power whose own exponent is in range; a subnormal scale takes no more.
+        bits = scale.to(tl.int32, bitcast=True) & 0x7F800000
+        power = tl.minimum(tl.maximum(0x7E800000 - bits, 0x00800000), 0x7E800000).to(tl.float32, bitcast=True)
+        s = scale * power
+        r = tl.div_rn(1.0, s)
+        x = x * power
+        q = x * r
+        y = tl.fma(tl.fma(s * -1.0, q, x), r, q)
+        y = tl.where(y == y, y, q)  # no remainder at an infinity
+    return y

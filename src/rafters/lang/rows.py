@@ -7,7 +7,7 @@ kernel calls on a tile [ROWS, COLS] whose masked lanes hold the neutral element 
 import torch
 
 from rafters.lang._define import define, helper, tl
-from rafters.lang.arithmetic import _real
+from rafters.lang.arithmetic import _real, div
 from rafters.lang.extrema import maximum, minimum
 
 
@@ -23,29 +23,33 @@ def _smaller(x, y):
 
 @define(lambda x: torch.sum(x, -1, keepdim=True))
 def row_sum(x):
-    """Sum of a row; the result broadcasts against the row."""
-    return tl.sum(x, 1, keep_dims=True)
+    """Sum of a row, float32 for half types, int64 for integers and bools; the result broadcasts against the row."""
+    if x.dtype.is_floating():
+        y = tl.sum(_real(x), 1, keep_dims=True)
+    else:
+        y = tl.sum(x.to(tl.int64), 1, keep_dims=True)
+    return y
 
 
 @define(lambda x: torch.mean(x, -1, keepdim=True))
 def row_mean(x):
-    """Mean of a row. The code divides by the width of the tile: right where the tile is the row."""
-    return tl.div_rn(tl.sum(_real(x), 1, keep_dims=True), x.shape[1] * 1.0)
+    """Mean of a row. The code divides by the width of the tile, which is right where the tile is the row, no lane masked."""
+    return div(tl.sum(_real(x), 1, keep_dims=True), x.shape[1])
 
 
 @define(lambda x: torch.amax(x, -1, keepdim=True))
 def row_max(x):
-    """Largest element of a row; NaN if one is."""
+    """Largest element of a row; NaN if one is. Neutral element: -inf, or the smallest integer."""
     return tl.reduce(x, 1, _larger, keep_dims=True)
 
 
 @define(lambda x: torch.amin(x, -1, keepdim=True))
 def row_min(x):
-    """Smallest element of a row; NaN if one is."""
+    """Smallest element of a row; NaN if one is. Neutral element: inf, or the largest integer."""
     return tl.reduce(x, 1, _smaller, keep_dims=True)
 
 
 @define(lambda x: torch.amax(torch.abs(x), -1, keepdim=True))
 def row_absmax(x):
-    """Largest magnitude of a row; NaN if one is."""
+    """Largest magnitude of a row; NaN if one is. Neutral element: 0."""
     return tl.reduce(tl.abs(x), 1, _larger, keep_dims=True)
