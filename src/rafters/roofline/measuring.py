@@ -15,14 +15,10 @@ from rafters.cost import Cost
 from rafters.errors import MeasureError
 from rafters.roofline import check as checking
 from rafters.roofline import clocks as clocking
+from rafters.roofline import counting, sampling, timers, verdict
 from rafters.roofline import rotation as rotating
-from rafters.roofline import sampling, timers
-from rafters.roofline.measurement import INVALID, THROTTLED, VALID, WRONG, Measurement
+from rafters.roofline.measurement import Measurement
 from rafters.roofline.statistics import summarize
-
-# A figure above this share of the matched ceiling means a wrong byte count or data in the cache.
-IMPOSSIBLE = 1.02
-NOISY = 0.02
 
 Function = Callable[..., Any]
 ArgumentsOrFactory = Sequence[Any] | Callable[[], Sequence[Any]]
@@ -40,7 +36,7 @@ class Roof(Protocol):
 def measure(
     fn: Function,
     args: ArgumentsOrFactory,
-    cost: Cost,
+    cost: Cost | None = None,
     *,
     reference: Function | None = None,
     name: str | None = None,
@@ -48,8 +44,9 @@ def measure(
 ) -> Measurement:
     """Time of one call of `fn`, in seconds, with its interval, its host cost and a verdict.
 
-    `args` is a sequence of arguments (copied as often as the rotation needs) or a function that makes a new set. `reference` is
-    called with the same arguments; without it the result is not checked, and a note says so. Options are those of `race`.
+    `args` is a sequence of arguments (copied as often as the rotation needs) or a function that makes a new set. Without `cost`
+    one call is watched and counted (`count`). `reference` is called with the same arguments; without it the result is not
+    checked, and a note says so. Options are those of `race`.
     Raises MeasureError if nothing can be measured; a result that is wrong or impossible is a verdict, not an error.
     """
     label = name or getattr(fn, "__name__", None) or type(fn).__name__
@@ -59,7 +56,7 @@ def measure(
 def race(
     providers: Mapping[str, Function],
     args: ArgumentsOrFactory,
-    cost: Cost,
+    cost: Cost | None = None,
     *,
     reference: Function | None = None,
     check: checking.Check = checking.compare,
@@ -93,6 +90,12 @@ def race(
     read_clocks = clocks or clocking.reader(where)
     rule = sampling.Rule(min_samples, min_time_s, time_limit_s=time_limit_s * len(providers), warm_up_s=warm_up_s)
     baseline = next(iter(providers))
+    common_notes: list[str] = []
+    if cost is None:
+        counted = counting.count(reference or providers[baseline], first)
+        cost = counted.minimum
+        if counted.hidden:
+            common_notes.append("bytes: a kernel torch does not see filled the result; it was taken to read every argument")
 
     def wrong(fn: Function, turn: int) -> str | None:
         return checking.run(fn, reference, rotating.fresh(make, turn), check) if reference else None
@@ -102,7 +105,7 @@ def race(
     rotation = rotating.build(make, cost.total_bytes, facts, where, hot=hot)
     found = {p: sampling.Samples() for p in providers}
     rounds: dict[str, list[float]] = {p: [] for p in providers}
-    notes: dict[str, list[str]] = {p: list(rotation.notes) for p in providers}
+    notes: dict[str, list[str]] = {p: [*common_notes, *rotation.notes] for p in providers}
     host: dict[str, float | None] = dict.fromkeys(providers)
     names: dict[str, str] = dict.fromkeys(providers, "none")
     with ExitStack() as stack:
@@ -137,13 +140,13 @@ def race(
     }
     limit = None if hot else (common["ceiling"] or facts.theoretical_bandwidth)
     return {
-        p: _conclude(
+        p: verdict.conclude(
             {**common, "name": name or p, "provider": p, "timer": names[p], "host_us": _microseconds(host[p])},
             found[p],
             failures.get(p),
             notes[p],
             limit,
-            _pairing(rounds, baseline, p),
+            verdict.pairing(rounds, baseline, p),
         )
         for p in providers
     }
@@ -173,67 +176,6 @@ def _interleave(
             return
 
 
-def _pairing(rounds: dict[str, list[float]], baseline: str, provider: str) -> dict[str, Any]:
-    """Ratio of a provider's round to the baseline's neighbouring one: what drifts is common to both and cancels."""
-    pairs = zip(rounds[provider], rounds[baseline], strict=False)
-    ratios = [ours / theirs for ours, theirs in pairs if ours > 0 and theirs > 0]
-    if provider == baseline or not ratios:
-        return {}
-    s = summarize(ratios)
-    return {"ratio_to": baseline, "ratio": s.median, "ratio_low": s.ci_low, "ratio_high": s.ci_high}
-
-
-def _conclude(
-    common: dict[str, Any],
-    samples: sampling.Samples,
-    failure: str | None,
-    notes: list[str],
-    limit: float | None,
-    pairing: dict[str, Any],
-) -> Measurement:
-    cost: Cost = common["cost"]
-    summary = samples.summary() if samples.used and failure is None else None
-    verdict, reasons = VALID, []
-    if failure is not None:
-        verdict, pairing = WRONG, {}
-        reasons.append(failure)
-    elif summary is None or not math.isfinite(summary.median) or summary.median <= 0:
-        verdict, pairing = INVALID, {}
-        reasons.append(f"the timer gave {summary.median if summary else 'no'} seconds: nothing was measured")
-        summary = None
-    elif limit and (share := cost.total_bytes / summary.median / limit) > IMPOSSIBLE:
-        verdict = INVALID
-        reasons.append(
-            f"{share:.0%} of the ceiling of {limit / 1e9:,.0f} GB/s cannot be true: "
-            "the byte count is too high or the data was in cache"
-        )
-    elif not samples.kept:
-        verdict = THROTTLED
-        reasons.append(f"all {len(samples.throttled)} samples were taken while the GPU was throttled")
-    if summary and summary.noise > NOISY:
-        notes = [*notes, f"noisy: the middle half of the samples spreads over {summary.noise:.1%} of the median"]
-    if samples.kept and samples.throttled:
-        notes = [*notes, f"{len(samples.throttled)} throttled samples were dropped"]
-    events = sorted({r for c in samples.clocks for r in c.reasons})
-    if events:
-        notes = [*notes, f"clock events: {', '.join(events)}"]
-    return Measurement(
-        **common,
-        **pairing,
-        seconds=summary,
-        samples=len(samples.used),
-        throttled=len(samples.throttled),
-        stop_reason=samples.stop_reason or "not timed",
-        verdict=verdict,
-        reasons=tuple(reasons),
-        notes=tuple(notes),
-        sm_mhz=_middle([c.sm_mhz for c in samples.clocks]),
-        memory_mhz=_middle([c.memory_mhz for c in samples.clocks]),
-        power_w=_middle([c.power_w for c in samples.clocks]),
-        temperature_c=_middle([c.temperature_c for c in samples.clocks]),
-    )
-
-
 def _factory(args: ArgumentsOrFactory) -> rotating.MakeArguments:
     if callable(args):
         return lambda: tuple(args())
@@ -260,11 +202,6 @@ def _dtype(arguments: Sequence[Any]) -> str:
 
 def _microseconds(seconds: float | None) -> float | None:
     return seconds * 1e6 if seconds is not None else None
-
-
-def _middle(values: Sequence[Any]) -> Any:
-    known = sorted(v for v in values if v is not None)
-    return known[len(known) // 2] if known else None
 
 
 @functools.lru_cache(maxsize=16)

@@ -172,12 +172,12 @@ class WallTimer:
         self._kept.clear()
 
 
-def choose(fn: Function, rotation: Rotation, device: torch.device) -> Timer:
-    """The timer that suits the function: compiled and warmed with every set, then estimated, then chosen."""
+def choose(fn: Function, rotation: Rotation, device: torch.device, *, graph_below_s: float = GRAPH_BELOW_S) -> Timer:
+    """The timer that suits the function: run and estimated first, then a graph for the short and event pairs for the long."""
     if device.type != "cuda":
         return WallTimer(fn, rotation, _wall_estimate(fn, rotation))
     host_s, estimate_s = _cuda_estimate(fn, rotation, device)
-    if estimate_s >= GRAPH_BELOW_S:
+    if estimate_s >= graph_below_s:
         return EventTimer(fn, rotation, estimate_s, host_s, device)
     try:
         return GraphTimer(fn, rotation, estimate_s, device)

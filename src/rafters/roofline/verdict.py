@@ -1,0 +1,80 @@
+"""From samples to a measurement: what they say, and whether that can be true."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rafters.cost import Cost
+from rafters.roofline import sampling
+from rafters.roofline.measurement import INVALID, THROTTLED, VALID, WRONG, Measurement
+from rafters.roofline.statistics import summarize
+
+# A figure above this share of the matched ceiling means a wrong byte count or data in the cache.
+IMPOSSIBLE = 1.02
+NOISY = 0.02
+
+
+def pairing(rounds: dict[str, list[float]], baseline: str, provider: str) -> dict[str, Any]:
+    """Ratio of a provider's round to the baseline's neighbouring one: what drifts is common to both and cancels."""
+    pairs = zip(rounds[provider], rounds[baseline], strict=False)
+    ratios = [ours / theirs for ours, theirs in pairs if ours > 0 and theirs > 0]
+    if provider == baseline or not ratios:
+        return {}
+    s = summarize(ratios)
+    return {"ratio_to": baseline, "ratio": s.median, "ratio_low": s.ci_low, "ratio_high": s.ci_high}
+
+
+def conclude(
+    common: dict[str, Any],
+    samples: sampling.Samples,
+    failure: str | None,
+    notes: list[str],
+    limit: float | None,
+    pairing: dict[str, Any],
+) -> Measurement:
+    cost: Cost = common["cost"]
+    summary = samples.summary() if samples.used and failure is None else None
+    verdict, reasons = VALID, []
+    if failure is not None:
+        verdict, pairing = WRONG, {}
+        reasons.append(failure)
+    elif summary is None or not math.isfinite(summary.median) or summary.median <= 0:
+        verdict, pairing = INVALID, {}
+        reasons.append(f"the timer gave {summary.median if summary else 'no'} seconds: nothing was measured")
+        summary = None
+    elif limit and (share := cost.total_bytes / summary.median / limit) > IMPOSSIBLE:
+        verdict = INVALID
+        reasons.append(
+            f"{share:.0%} of the ceiling of {limit / 1e9:,.0f} GB/s cannot be true: "
+            "the byte count is too high or the data was in cache"
+        )
+    elif not samples.kept:
+        verdict = THROTTLED
+        reasons.append(f"all {len(samples.throttled)} samples were taken while the GPU was throttled")
+    if summary and summary.noise > NOISY:
+        notes = [*notes, f"noisy: the middle half of the samples spreads over {summary.noise:.1%} of the median"]
+    if samples.kept and samples.throttled:
+        notes = [*notes, f"{len(samples.throttled)} throttled samples were dropped"]
+    events = sorted({r for c in samples.clocks for r in c.reasons})
+    if events:
+        notes = [*notes, f"clock events: {', '.join(events)}"]
+    return Measurement(
+        **common,
+        **pairing,
+        seconds=summary,
+        samples=len(samples.used),
+        throttled=len(samples.throttled),
+        stop_reason=samples.stop_reason or "not timed",
+        verdict=verdict,
+        reasons=tuple(reasons),
+        notes=tuple(notes),
+        sm_mhz=_middle([c.sm_mhz for c in samples.clocks]),
+        memory_mhz=_middle([c.memory_mhz for c in samples.clocks]),
+        power_w=_middle([c.power_w for c in samples.clocks]),
+        temperature_c=_middle([c.temperature_c for c in samples.clocks]),
+    )
+
+
+def _middle(values: Sequence[Any]) -> Any:
+    known = sorted(v for v in values if v is not None)
+    return known[len(known) // 2] if known else None
