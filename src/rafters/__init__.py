@@ -15,7 +15,7 @@ from rafters._version import __version__ as __version__
 _HOMES: dict[str, tuple[str, ...]] = {
     "rafters.errors": ("ArgumentError", "BodyError", "CompileError", "MeasureError", "RaftersError"),
     "rafters.cost": ("Cost",),
-    "rafters.operator": ("Launch", "Op", "elementwise", "kernel", "options", "rowwise"),
+    "rafters.operator": ("Launch", "Op", "Output", "View", "elementwise", "kernel", "options", "rowwise"),
     "rafters.roofline": ("measure",),
     "rafters.ops": (
         *("add", "clamp", "div", "gelu", "gelu_tanh", "lerp", "maximum", "minimum", "mul", "mul_add", "relu", "scale"),
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from rafters.errors import RaftersError as RaftersError
     from rafters.operator import Launch as Launch
     from rafters.operator import Op as Op
+    from rafters.operator import Output as Output
+    from rafters.operator import View as View
     from rafters.operator import elementwise as elementwise
     from rafters.operator import kernel as kernel
     from rafters.operator import options as options

@@ -1,0 +1,1 @@
+"""A call -> checks -> layout -> variant -> plan -> launch; and the code generator."""

@@ -1,0 +1,279 @@
+"""From the arguments of a call to operands: checks, views, dtypes, shapes. Shared by the kernel, the CPU path and the fake function."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rafters.dtypes import category
+from rafters.engine import geometry, promotion
+from rafters.engine.promotion import ACCEPTS, DIMENSIONED, NUMBER, ZERO_DIM, Typed
+from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Spec, View
+from rafters.errors import ArgumentError, argument_error
+
+Number = bool | int | float
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A view of an argument as one body parameter (or output) reads it: `offset` in elements from the argument's own start."""
+
+    name: str
+    argument: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    offset: int = 0
+    index: str | None = None
+    index_stride: int = 0
+    index_size: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """A tensor that the call makes (or, with `into`, writes)."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    into: str | None = None
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A call with everything decided but the kernel."""
+
+    shape: tuple[int, ...]
+    common: torch.dtype
+    inputs: tuple[Piece, ...]
+    indices: tuple[Piece, ...]
+    numbers: dict[str, torch.dtype]
+    values: dict[str, torch.dtype]
+    results: tuple[Result, ...]
+    outputs: tuple[tuple[int, View, torch.dtype], ...]
+
+
+def resolve(spec: Spec, arguments: dict[str, Any]) -> Resolved:
+    """Checks a call and decides dtypes and shapes. Raises ArgumentError that names op, argument, got and wanted."""
+    op = spec.name
+    typed = _typed(spec, arguments)
+    common = promotion.common_dtype(op, typed)
+    if any(output.dtype == "float" for output in spec.outputs):
+        common = promotion.lifted(common)
+    dtypes = {p.name: arguments[p.name].dtype for p in spec.tensors if isinstance(arguments[p.name], torch.Tensor)}
+    indices = _indices(spec, arguments)
+    inputs = _inputs(spec, arguments, indices)
+    shape = _domain(spec, inputs, indices)
+    values, numbers = _values(spec, arguments, typed, common)
+    results, outputs = _results(spec, arguments, shape, inputs, common, dtypes)
+    return Resolved(shape, common, inputs, tuple(indices.values()), numbers, values, results, outputs)
+
+
+def _typed(spec: Spec, arguments: dict[str, Any]) -> list[Typed]:
+    typed = []
+    for parameter in spec.parameters:
+        value = arguments[parameter.name]
+        if value is None and parameter.optional or parameter.kind in (INDEX, CONSTEXPR):
+            continue
+        if isinstance(value, torch.Tensor):
+            accept = spec.accepts.get(parameter.name)
+            if accept and not ACCEPTS[accept][0](value.dtype):
+                raise argument_error(spec.name, parameter.name, f"dtype {value.dtype}", ACCEPTS[accept][1])
+            if parameter.name in _read(spec):
+                typed.append(Typed(parameter.name, value.dtype, DIMENSIONED if value.dim() else ZERO_DIM))
+        elif isinstance(value, bool | int | float):
+            accept = spec.accepts.get(parameter.name)
+            if accept and parameter.kind == TENSOR and not ACCEPTS[accept][0](promotion.number_dtype(value)):
+                raise argument_error(spec.name, parameter.name, f"the number {value!r}", ACCEPTS[accept][1])
+            kind = parameter.type if parameter.kind == SCALAR else type(value)
+            number = float(value) if kind is float else value
+            typed.append(Typed(parameter.name, promotion.number_dtype(number), NUMBER))
+        else:
+            wanted = "a tensor or a number" if parameter.kind == TENSOR else f"a number ({parameter.type.__name__})"
+            raise argument_error(spec.name, parameter.name, f"{type(value).__name__}", wanted)
+    if all(t.rank == NUMBER for t in typed):
+        raise ArgumentError(f"{spec.name}: no argument is a tensor; at least one must be")
+    return typed
+
+
+def _read(spec: Spec) -> set[str]:
+    """The arguments whose values the body sees; the others only receive results."""
+    return {view.source for view in spec.views.values()}
+
+
+def _indices(spec: Spec, arguments: dict[str, Any]) -> dict[str, Piece]:
+    pieces = {}
+    for parameter in spec.parameters:
+        if parameter.kind != INDEX:
+            continue
+        value = arguments[parameter.name]
+        if not isinstance(value, torch.Tensor) or value.dtype not in (torch.int32, torch.int64):
+            got = f"dtype {value.dtype}" if isinstance(value, torch.Tensor) else type(value).__name__
+            raise argument_error(spec.name, parameter.name, got, "an int32 or int64 tensor of row numbers")
+        pieces[parameter.name] = Piece(parameter.name, parameter.name, tuple(value.shape), tuple(value.stride()), value.dtype)
+    return pieces
+
+
+def part(op: str, piece: Piece, which: str | None) -> Piece:
+    """A half of the last dimension."""
+    if which is None:
+        return piece
+    if not piece.shape or piece.shape[-1] % 2:
+        got = f"shape {tuple(piece.shape)}"
+        raise argument_error(op, piece.argument, got, "an even last dimension (it is read in two halves)")
+    half, step = piece.shape[-1] // 2, piece.strides[-1]
+    interleaved = which in ("even", "odd")
+    offset = (step if interleaved else half * step) if which in ("hi", "odd") else 0
+    strides = (*piece.strides[:-1], step * 2 if interleaved else step)
+    return Piece(piece.name, piece.argument, (*piece.shape[:-1], half), strides, piece.dtype, piece.offset + offset, piece.index,
+                 piece.index_stride, piece.index_size)  # fmt: skip
+
+
+def _inputs(spec: Spec, arguments: dict[str, Any], indices: dict[str, Piece]) -> tuple[Piece, ...]:
+    plain, gathered = [], []
+    for name, view in spec.views.items():
+        value = arguments[view.source]
+        if not isinstance(value, torch.Tensor):
+            continue
+        piece = part(spec.name, Piece(name, view.source, tuple(value.shape), tuple(value.stride()), value.dtype), view.part)
+        (gathered if view.rows else plain).append((piece, view))
+    pieces = {piece.name: piece for piece, _ in plain}
+    rank = max([len(p.shape) for p in pieces.values()], default=0)
+    for piece, view in gathered:
+        pieces[piece.name] = gather(spec.name, piece, indices[view.rows or ""], rank)
+    return tuple(pieces[name] for name in spec.views if name in pieces)
+
+
+def gather(op: str, piece: Piece, index: Piece, rank: int) -> Piece:
+    """`piece` with its first dimension replaced by the dimensions of `index`."""
+    if not piece.shape:
+        raise argument_error(op, piece.argument, "a 0-d tensor", "at least one dimension, whose rows are selected")
+    rest = len(piece.shape) - 1
+    middle = max(rank - len(index.shape) - rest, 0)
+    shape = (*index.shape, *(1,) * middle, *piece.shape[1:])
+    strides = (*(0,) * (len(index.shape) + middle), *piece.strides[1:])
+    return Piece(
+        piece.name, piece.argument, shape, strides, piece.dtype, piece.offset, index.name, piece.strides[0], piece.shape[0]
+    )
+
+
+def _domain(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> tuple[int, ...]:
+    shapes = [piece.shape for piece in inputs]
+    rank = max(len(shape) for shape in shapes)
+    try:
+        shape = geometry.broadcast_shapes(shapes)
+    except ValueError as problem:
+        position, got, dimension = problem.args
+        others = ", ".join(f"{p.argument} {tuple(p.shape)}" for i, p in enumerate(inputs) if i != position)
+        wanted = f"a shape that broadcasts with {others} (dimension {dimension} does not)"
+        raise argument_error(spec.name, inputs[position].argument, f"shape {tuple(got)}", wanted) from None
+    for index in indices.values():
+        if len(index.shape) > rank or any(n not in (1, m) for n, m in zip(index.shape, shape, strict=False)):
+            raise argument_error(spec.name, index.name, f"shape {tuple(index.shape)}", f"the first dimensions of {tuple(shape)}")
+    if spec.rowwise and not shape:
+        raise ArgumentError(f"{spec.name}: all arguments are 0-d; a row-wise op needs at least one dimension, its row")
+    return shape
+
+
+def _values(
+    spec: Spec, arguments: dict[str, Any], typed: Sequence[Typed], common: torch.dtype
+) -> tuple[dict[str, torch.dtype], dict[str, torch.dtype]]:
+    """The dtype in which each body parameter is computed; and of the numbers, the dtype in which they are passed."""
+    lift = any(output.dtype == "float" for output in spec.outputs)
+    by_name = {t.name: t for t in typed}
+    values: dict[str, torch.dtype] = {}
+    numbers: dict[str, torch.dtype] = {}
+    for name, view in spec.views.items():
+        entry = by_name.get(view.source)
+        if entry is None:
+            continue
+        values[name] = promotion.compute_dtype(common) if lift else promotion.value_dtype(entry, common)
+        if entry.rank == NUMBER:
+            numbers[view.source] = values[name]
+            check_number(spec.name, view.source, arguments[view.source], values[name])
+    for parameter in spec.scalars:
+        value = arguments[parameter.name]
+        dtype = promotion.scalar_dtype(parameter.type, value, common)
+        check_number(spec.name, parameter.name, value, dtype)
+        values[parameter.name] = numbers[parameter.name] = dtype
+    return values, numbers
+
+
+def check_number(op: str, name: str, value: Number, dtype: torch.dtype) -> None:
+    if not dtype.is_floating_point and dtype is not torch.bool:
+        info = torch.iinfo(dtype)
+        low = info.min if info.min < 0 else -info.max  # a negative number wraps in an unsigned dtype, as in PyTorch
+        if not low <= value <= info.max:
+            raise argument_error(op, name, f"the number {value!r}", f"a number that {dtype} can hold ({info.min} to {info.max})")
+
+
+def _results(
+    spec: Spec,
+    arguments: dict[str, Any],
+    shape: tuple[int, ...],
+    inputs: Sequence[Piece],
+    common: torch.dtype,
+    dtypes: dict[str, torch.dtype],
+) -> tuple[tuple[Result, ...], tuple[tuple[int, View, torch.dtype], ...]]:
+    results: list[Result] = []
+    outputs: list[tuple[int, View, torch.dtype]] = []
+    layouts = [(p.shape, p.strides) for p in inputs if p.index is None]
+    for group in spec.results:
+        first = group[0]
+        dtype = promotion.output_dtype(spec.name, first, common, dtypes)
+        if first.into is not None:
+            target = arguments[first.into]
+            results.append(Result(dtype, tuple(target.shape), tuple(target.stride()), first.into))
+        else:
+            results.append(_new_result(first, dtype, shape, layouts, spec.rowwise))
+        for output in group:
+            outputs.append((len(results) - 1, View(first.into or "", output.part, output.rows), dtype))
+    return tuple(results), tuple(outputs)
+
+
+def _new_result(
+    output: Output,
+    dtype: torch.dtype,
+    shape: tuple[int, ...],
+    layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
+    rowwise: bool,
+) -> Result:
+    if output.per_row:
+        rows = (*shape[:-1], 1)
+        return Result(dtype, rows, geometry.contiguous_strides(rows))
+    if output.part is not None:
+        whole = (*shape[:-1], shape[-1] * 2)
+        return Result(dtype, whole, geometry.contiguous_strides(whole))
+    if rowwise:
+        return Result(dtype, shape, geometry.contiguous_strides(shape))
+    return Result(dtype, shape, geometry.output_strides(shape, layouts))
+
+
+def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], names: Sequence[str]) -> tuple[Piece, ...]:
+    """What the kernel writes: the results, in the parts and rows that the outputs name."""
+    pieces = []
+    rank = len(resolved.shape)
+    for (position, view, dtype), name in zip(resolved.outputs, names, strict=True):
+        result = resolved.results[position]
+        piece = part(spec.name, Piece(name, view.source or "out", result.shape, result.strides, dtype), view.part)
+        if view.rows:
+            piece = gather(spec.name, piece, indices[view.rows], rank)
+        expected = (*resolved.shape[:-1], 1) if spec.outputs[len(pieces)].per_row else resolved.shape
+        if (
+            tuple(geometry.broadcast_shapes([piece.shape, expected])) != tuple(piece.shape)
+            and not view.rows
+            or len(piece.shape) < rank
+        ):
+            raise argument_error(
+                spec.name, piece.argument, f"shape {tuple(result.shape)}", f"shape {tuple(expected)} (the result's)"
+            )
+        if geometry.overlaps_itself(piece.shape, piece.strides) and not view.rows:
+            raise argument_error(
+                spec.name, piece.argument, f"strides {tuple(result.strides)}", "a tensor that does not overlap itself"
+            )
+        pieces.append(piece)
+    return tuple(pieces)
+
+
+__all__ = ["Piece", "Resolved", "Result", "category", "check_number", "output_pieces", "resolve"]

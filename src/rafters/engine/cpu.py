@@ -1,0 +1,125 @@
+"""The CPU path: the traced graph, block by block, so that no temporary is as large as a tensor."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+
+from rafters.dtypes import FLOAT8
+from rafters.engine import geometry
+from rafters.engine.call import Piece
+
+BLOCK = 1 << 17  # elements: the temporaries of a block stay in cache, and a block is long enough to hide the calls
+
+
+def blocks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], int, int, int]]:
+    """(outer index, dimension, start, stop) of blocks of at most `limit` elements, in memory order."""
+    inner, split = 1, len(shape)
+    while split > 0 and inner * shape[split - 1] <= limit:
+        split -= 1
+        inner *= shape[split]
+    if split == 0:
+        yield (), 0, 0, shape[0] if shape else 1
+        return
+    step = max(1, limit // inner)
+    for outer in itertools.product(*(range(n) for n in shape[: split - 1])):
+        for start in range(0, shape[split - 1], step):
+            yield outer, split - 1, start, min(start + step, shape[split - 1])
+
+
+def executor(
+    graph: Callable[..., tuple[torch.Tensor, ...]],
+    shape: tuple[int, ...],
+    inputs: Sequence[Piece | str],
+    indices: Sequence[Piece],
+    outputs: Sequence[Piece],
+    values: dict[str, torch.dtype],
+    rowwise: bool,
+) -> Callable[[dict[str, Any]], None]:
+    """`run(tensors)` writes the outputs. `tensors` holds arguments and results by name, and numbers as 0-d tensors."""
+    memory = [p for p in (*inputs, *indices, *outputs) if isinstance(p, Piece)]
+    expanded = [geometry.expand_strides(p.shape, p.strides, shape) for p in memory]
+    leading = expanded[len(memory) - len(outputs) :] + expanded
+    order = geometry.iteration_order(shape, leading)
+    if rowwise:
+        order = (len(shape) - 1, *(d for d in order if d != len(shape) - 1))
+    domain = geometry.merge(shape, expanded, order, keep_last=rowwise)
+    sizes = domain.shape or (1,)
+    strides = {p.name: s or (0,) for p, s in zip(memory, domain.strides, strict=True)}
+    limit = max(BLOCK, sizes[-1]) if rowwise else BLOCK
+    plan = [_windows(memory, strides, sizes, *block) for block in blocks(sizes, limit)]
+
+    def run(tensors: dict[str, Any]) -> None:
+        for windows in plan:
+            taken = {p.name: _window(tensors, p, windows[p.name]) for p in memory}
+            arguments = []
+            for p in inputs:
+                if isinstance(p, str):
+                    arguments.append(tensors[p])
+                    continue
+                block = taken[p.name]
+                if p.index:
+                    block = _gathered(block, taken[p.index], p)
+                arguments.append(block.to(values[p.name]))
+            for p, value in zip(outputs, graph(*arguments), strict=True):
+                _store(taken[p.name], value, p, taken)
+
+    return run
+
+
+Window = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def _windows(
+    memory: Sequence[Piece],
+    strides: dict[str, tuple[int, ...]],
+    sizes: Sequence[int],
+    outer: tuple[int, ...],
+    split: int,
+    start: int,
+    stop: int,
+) -> dict[str, Window]:
+    """Shape, strides and offset of every operand in one block. A broadcast dimension has size 1: nothing is computed twice."""
+    windows = {}
+    for p in memory:
+        s = strides[p.name]
+        offset = p.offset + sum(i * t for i, t in zip(outer, s, strict=False)) + start * s[split]
+        inner = (stop - start, *sizes[split + 1 :])
+        shape = tuple(1 if t == 0 else n for n, t in zip(inner, s[split:], strict=True))
+        windows[p.name] = (shape, s[split:], offset)
+    return windows
+
+
+def _window(tensors: dict[str, Any], piece: Piece, window: Window) -> torch.Tensor:
+    tensor: torch.Tensor = tensors[piece.argument]
+    shape, strides, offset = window
+    if piece.index:
+        shape, strides = (piece.index_size, *shape), (piece.index_stride, *strides)
+    return tensor.as_strided(shape, strides, tensor.storage_offset() + offset)
+
+
+def _gathered(rows: torch.Tensor, index: torch.Tensor, piece: Piece) -> torch.Tensor:
+    """The rows that `index` selects; NaN (0 for integers) where it lies outside."""
+    inside = (index >= 0) & (index < piece.index_size)
+    flat = index.clamp(0, max(piece.index_size - 1, 0)).long()
+    grid = torch.meshgrid(*(torch.arange(n) for n in rows.shape[1:]), indexing="ij") if rows.dim() > 1 else ()
+    picked = rows[(flat, *(g if n > 1 else torch.zeros((), dtype=torch.long) for g, n in zip(grid, rows.shape[1:], strict=True)))]
+    missing = float("nan") if piece.dtype.is_floating_point else 0
+    return torch.where(inside, picked, torch.tensor(missing, dtype=piece.dtype))
+
+
+def _store(target: torch.Tensor, value: torch.Tensor, piece: Piece, taken: dict[str, torch.Tensor]) -> None:
+    if piece.dtype in FLOAT8:
+        largest = torch.finfo(piece.dtype).max
+        value = value.clamp(-largest, largest)  # saturate; NaN stays
+    if piece.index is None:
+        target.copy_(value)
+        return
+    index = taken[piece.index]
+    shape = torch.broadcast_shapes(index.shape, target.shape[1:], value.shape)
+    value, index = value.expand(shape), index.expand(shape)
+    inside = (index >= 0) & (index < piece.index_size)
+    grid = torch.meshgrid(*(torch.arange(n) for n in shape), indexing="ij")
+    where = tuple(g[inside] for g in grid)
+    target.expand(piece.index_size, *shape)[(index[inside].long(), *where)] = value[inside].to(piece.dtype)

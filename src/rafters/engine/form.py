@@ -1,0 +1,54 @@
+"""The form of a kernel: everything its text depends on, and nothing else.
+
+A form is small and finite: which walk over memory, how each operand lies in it, whether an operand is addressed through an index.
+Sizes, strides, dtypes, alignment and block sizes are arguments or compile-time parameters of the same text.
+"""
+
+from dataclasses import dataclass
+
+# How an operand varies over the two innermost dimensions of the walk.
+TILE, COLUMN, ROW, POINT = "tile", "column", "row", "point"
+# A parameter of the body that is no memory operand.
+NUMBER, CONSTEXPR, ABSENT = "number", "constexpr", "absent"
+
+FLAT, ROWS, STRIDED = "flat", "rows", "strided"
+LINEAR, TILED, WHOLE_ROWS = "linear", "tiled", "whole_rows"
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One parameter of the body, or one output, as the kernel sees it.
+
+    `index` names the slot whose values are added (times a stride) to this one's address; an index outside the operand reads NaN
+    (or 0) and writes nothing.
+    """
+
+    name: str
+    kind: str
+    index: str | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        return self.kind in (TILE, COLUMN, ROW, POINT)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """`walk` is linear (one dimension, dense), tiled (rows x columns in blocks, outer dimensions by the program) or whole_rows."""
+
+    layout: str
+    walk: str
+    outer: int
+    inputs: tuple[Slot, ...]
+    indices: tuple[Slot, ...]
+    outputs: tuple[Slot, ...]
+    split: bool = True
+
+    @property
+    def memory(self) -> tuple[Slot, ...]:
+        """The slots that have a pointer, in the order of the kernel's arguments."""
+        return tuple(s for s in (*self.inputs, *self.indices, *self.outputs) if s.in_memory)
+
+    @property
+    def gathered(self) -> tuple[Slot, ...]:
+        return tuple(s for s in self.memory if s.index is not None)

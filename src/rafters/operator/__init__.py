@@ -1,0 +1,8 @@
+"""Op and the decorators, and what PyTorch has to know of an op."""
+
+from rafters.engine.spec import Output, View
+from rafters.operator.declare import elementwise, rowwise
+from rafters.operator.op import Op
+from rafters.operator.options import options
+
+__all__ = ["Op", "Output", "View", "elementwise", "options", "rowwise"]

@@ -1,0 +1,146 @@
+"""`@rafters.elementwise` and `@rafters.rowwise`: from a body to an op."""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Parameter, Spec, View
+from rafters.errors import BodyError
+from rafters.operator.op import make_op
+from rafters.trace import body as bodies
+
+OutDtype = torch.dtype | str | None
+
+
+def elementwise(
+    body: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    out_dtype: OutDtype | Sequence[OutDtype] = None,
+    accepts: str | Mapping[str, str] | None = None,
+    views: Mapping[str, View] | None = None,
+    outputs: Sequence[Output] | None = None,
+    reference: Callable[..., Any] | None = None,
+) -> Any:
+    """An op whose result at an element depends on that element of its arguments.
+
+    The body is a function in Triton's dialect (https://triton-lang.org). Its parameters: a tensor has no annotation (or
+    torch.Tensor; with the default None it may be absent), a scalar is float, int or bool, a compile-time value tl.constexpr. It
+    returns the value of each output. Values arrive in float32 for half and float8 arguments (float64 stays, integers and bools stay).
+
+        @rafters.elementwise
+        def scaled_swish(x, gate, alpha: float = 1.0):
+            return x * gate * lang.sigmoid(alpha * gate)
+
+    name: "swish" or "mylib::swish"; by default the function's name under the top package of its module.
+    out_dtype: None follows PyTorch's promotion; "float" lifts integers first (as torch.exp does); "bool"; a torch.dtype; the name
+        of an argument whose dtype is taken; a sequence of these, one an output.
+    accepts: "float", "int", "number" or "bool" for all tensors, or by argument: other dtypes raise ArgumentError.
+    views, outputs: how parameters are read from arguments (halves, gathered rows) and where outputs go (in place, per row).
+    reference: the same op in torch operations, for a body that cannot be traced (inline assembly, unknown library calls).
+
+    Raises BodyError, with the line, for what cannot become an op.
+    """
+    return _decorator(body, False, name, out_dtype, accepts, views, outputs, reference)
+
+
+def rowwise(
+    body: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    out_dtype: OutDtype | Sequence[OutDtype] = None,
+    accepts: str | Mapping[str, str] | None = None,
+    views: Mapping[str, View] | None = None,
+    outputs: Sequence[Output] | None = None,
+    reference: Callable[..., Any] | None = None,
+) -> Any:
+    """An op on rows (the last dimension): beside elementwise maths its body may call `lang.row_sum`, `row_mean`, `row_max` ...
+
+    The kernel is written from the body's trace, since a reduction has to know the mask of its row. Arguments as for `elementwise`.
+    """
+    return _decorator(body, True, name, out_dtype, accepts, views, outputs, reference)
+
+
+def _decorator(body: Any, rowwise_: bool, *options: Any) -> Any:
+    if body is None:
+        return lambda function: make_op(_spec(function, rowwise_, *options))
+    return make_op(_spec(body, rowwise_, *options))
+
+
+def _spec(
+    function: Any,
+    rowwise_: bool,
+    name: str | None,
+    out_dtype: Any,
+    accepts: Any,
+    views: Mapping[str, View] | None,
+    outputs: Sequence[Output] | None,
+    reference: Callable[..., Any] | None,
+) -> Spec:
+    body = bodies.read(function)
+    namespace, short = qualified_name(body.function, name)
+    views = dict(views or {})
+    tensors = [p.name for p in body.parameters if p.kind == bodies.TENSOR]
+    for unknown in set(views) - set(tensors):
+        raise body.error(f"views name {unknown!r}, which is no tensor parameter of the body ({', '.join(tensors)})")
+    views = {t: views.get(t, View(t)) for t in tensors}
+    declared = _outputs(body, out_dtype, outputs)
+    parameters = _parameters(body, views, declared)
+    restrict = {t: accepts for t in {v.source for v in views.values()}} if isinstance(accepts, str) else dict(accepts or {})
+    return Spec(short, namespace, body, rowwise_, parameters, views, declared, restrict, reference)
+
+
+def qualified_name(function: Callable[..., Any], name: str | None) -> tuple[str, str]:
+    """("mylib", "swish"); a user's op goes under the top package of its module."""
+    namespace = (function.__module__ or "__main__").split(".")[0]
+    if name and "::" in name:
+        namespace, _, name = name.partition("::")
+    short = name or function.__name__
+    for part in (namespace, short):
+        if not re.fullmatch(r"[A-Za-z_]\w*", part):
+            raise BodyError(f"op name {namespace}::{short}: {part!r} is no identifier (letters, digits and _)")
+    return namespace, short
+
+
+def _outputs(body: bodies.Body, out_dtype: Any, outputs: Sequence[Output] | None) -> tuple[Output, ...]:
+    if outputs is not None:
+        if len(outputs) != body.outputs:
+            raise body.error(f"outputs= declares {len(outputs)} outputs, the body returns {body.outputs}")
+        return tuple(outputs)
+    several = isinstance(out_dtype, Sequence) and not isinstance(out_dtype, str)
+    kinds = tuple(out_dtype) if several else (out_dtype,) * body.outputs
+    if len(kinds) != body.outputs:
+        raise body.error(f"out_dtype= has {len(kinds)} entries, the body returns {body.outputs} values")
+    names = {p.name for p in body.parameters}
+    for kind in kinds:
+        if isinstance(kind, str) and kind not in ("float", "bool") and kind not in names:
+            raise body.error(f"out_dtype={kind!r} is neither 'float', 'bool', a torch.dtype nor a parameter of the body")
+    return tuple(Output(kind) for kind in kinds)
+
+
+def _parameters(body: bodies.Body, views: dict[str, View], outputs: Sequence[Output]) -> tuple[Parameter, ...]:
+    """The op's own parameters: tensors (through views), index tensors behind them, then scalars and compile-time values in place."""
+    result: dict[str, Parameter] = {}
+    into = {o.into for o in outputs if o.into}
+    indices = [v.rows for v in views.values() if v.rows] + [o.rows for o in outputs if o.rows]
+    last_tensor = [p.name for p in body.parameters if p.kind == bodies.TENSOR][-1]
+    for p in body.parameters:
+        if p.kind == bodies.TENSOR:
+            source = views[p.name].source
+            if source not in result:
+                result[source] = Parameter(source, TENSOR, None, None if p.optional else ..., p.optional, source in into)
+            if p.name == last_tensor:
+                for extra in sorted(into - set(result), key=str):
+                    result[extra] = Parameter(extra, TENSOR, None, mutated=True)
+                for index in dict.fromkeys(indices):
+                    result[index] = Parameter(index, INDEX)
+        else:
+            default = ... if p.default is inspect.Parameter.empty else p.default
+            kind = SCALAR if p.kind == bodies.SCALAR else CONSTEXPR
+            result[p.name] = Parameter(p.name, kind, p.type, default)
+    return tuple(result.values())

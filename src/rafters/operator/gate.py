@@ -1,0 +1,47 @@
+"""Does this call need PyTorch's dispatcher, or may it go straight to its plan?
+
+The dispatcher is needed when a gradient is wanted, a mode or a transform is active, an argument is no plain tensor, or Dynamo is
+tracing. What is easily forgotten: dual tensors and functorch wrappers are plain `Tensor`s by type, a tensor may carry the negative
+bit over un-negated memory, and `with torch.device(...)` is a function mode.
+"""
+
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+# The names that the generated call function uses; see operator/call_text.py.
+NAMES: dict[str, Any] = {
+    "is_compiling": torch.compiler.is_compiling,
+    "transforms": torch._C._are_functorch_transforms_active,
+    "dispatch_modes": torch._C._len_torch_dispatch_stack,
+    "function_modes": torch._C._len_torch_function_stack,
+    "grad_enabled": torch.is_grad_enabled,
+    "forward_ad": forward_ad,
+    "default_dtype": torch.get_default_dtype,
+    "Tensor": torch.Tensor,
+    "Parameter": torch.nn.Parameter,
+}
+
+
+def needs_dispatch(arguments: tuple[Any, ...]) -> bool:
+    """The same question for any arguments, one by one; the generated call asks it in one expression."""
+    if transforms_or_modes():
+        return True
+    wanted = torch.is_grad_enabled()
+    for value in arguments:
+        if isinstance(value, torch.Tensor):
+            if type(value) not in PLAIN or value.is_neg() or (wanted and value.requires_grad) or value.device.type == "meta":
+                return True
+    return False
+
+
+def transforms_or_modes() -> bool:
+    return bool(
+        torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or forward_ad._current_level >= 0
+    )

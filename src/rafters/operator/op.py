@@ -1,0 +1,192 @@
+"""An operator: a call, and everything that can be asked of it."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rafters.cost import Cost
+from rafters.engine import plan as plans
+from rafters.engine import variant
+from rafters.engine.overlap import check_outputs
+from rafters.engine.spec import CONSTEXPR, SCALAR, Spec
+from rafters.errors import ArgumentError, RaftersError, argument_error
+from rafters.operator import call_text, costing, gate, registration
+from rafters.operator.options import current
+from rafters.operator.traced import traced_form
+
+MAX_PLANS = 4096
+
+
+class Op:
+    """A PyTorch operator made from one body.
+
+    `op(*arguments)` calls it; `out=` takes the caller's result tensors. A subclass per op carries the generated `__call__`.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+        self.name = spec.name
+        self.__name__ = spec.name
+        self.__qualname__ = spec.name
+        self.__module__ = spec.body.function.__module__
+        self.__doc__ = spec.body.function.__doc__
+        self.__wrapped__ = spec.body.function
+        self._plans: OrderedDict[Any, Any] = OrderedDict()  # key -> run; oldest dropped first
+        self._other_plans: OrderedDict[Any, plans.Plan] = OrderedDict()
+        self._variants = variant.Store()
+        self._registration = registration.register(self)
+
+    @property
+    def qualified_name(self) -> str:
+        return f"{self.spec.namespace}::{self.spec.name}"
+
+    def __repr__(self) -> str:
+        return f"<rafters op {self.qualified_name}({', '.join(p.name for p in self.spec.parameters)})>"
+
+    def __reduce__(self) -> Any:
+        return _find, (self.__module__, self.spec.body.function.__qualname__)
+
+    def __copy__(self) -> "Op":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "Op":
+        return self
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><td>{v['layout']}</td><td>{v['target']}</td><td>{v['dtype']}</td></tr>" for v in self.variants())
+        return f"<p><b>{self.qualified_name}</b></p><table><tr><th>layout</th><th>target</th><th>dtype</th></tr>{rows}</table>"
+
+    # -- the call --------------------------------------------------------------------------------------------------------------
+
+    def _slow(self, arguments: tuple[Any, ...], out: Any) -> Any:
+        """Every call that the generated function does not know: the first of its kind, numbers for tensors, out=, gradients."""
+        self._check_scalars(arguments)
+        given = self._given(out)
+        if gate.needs_dispatch((*arguments, *given)):
+            return self._dispatched(arguments, out)
+        return self._run(arguments, given)
+
+    def _run(self, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...] = ()) -> Any:
+        """Plain tensors to their plan."""
+        spec = self.spec
+        key = call_text.key_of(spec.parameters, (*arguments, *given), torch.get_default_dtype())
+        found = self._other_plans.get(key)
+        named = self._named(arguments)
+        if found is None:
+            found = plans.build(spec, named, given, self._variants, current.pdl)
+            _keep(self._other_plans, key, found)
+            if not given and all(named[p.name] is None or isinstance(named[p.name], torch.Tensor) for p in spec.tensors):
+                _keep(self._plans, self._key(*arguments), found.run)
+        if given or any(p.mutated for p in spec.parameters):
+            check_outputs(spec, named, found.resolved, given)
+        return found.run(*arguments, *given)
+
+    def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip((p.name for p in self.spec.parameters), arguments, strict=True))
+
+    def _bound(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+        """Arguments in the order of the parameters, with defaults; TypeError as a Python function would raise."""
+        parameters = self.spec.parameters
+        values = dict(zip((p.name for p in parameters), arguments, strict=False))
+        if len(arguments) > len(parameters):
+            raise ArgumentError(f"{self.name}: takes {len(parameters)} arguments, got {len(arguments)}")
+        for name in keywords:
+            if name in values or name not in (p.name for p in parameters):
+                raise ArgumentError(f"{self.name}: argument {name!r} is unknown or given twice")
+        values |= keywords
+        for p in parameters:
+            if p.name not in values and p.default is ...:
+                raise ArgumentError(f"{self.name}: argument {p.name!r} is missing")
+        return tuple(values.get(p.name, p.default) for p in parameters)
+
+    def _check_scalars(self, arguments: tuple[Any, ...]) -> None:
+        for p, value in zip(self.spec.parameters, arguments, strict=True):
+            if p.kind == SCALAR and not isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat):
+                raise argument_error(self.name, p.name, type(value).__name__, f"a Python {p.type.__name__}")
+            if p.kind == SCALAR and p.type is int and isinstance(value, float):
+                raise argument_error(self.name, p.name, repr(value), "an int")
+            if p.kind == CONSTEXPR and isinstance(value, torch.Tensor):
+                raise argument_error(self.name, p.name, "a tensor", "a compile-time value (a Python number, bool or string)")
+
+    def _given(self, out: Any) -> tuple[torch.Tensor, ...]:
+        fresh = sum(1 for group in self.spec.results if group[0].into is None)
+        if out is None:
+            return ()
+        given = (out,) if isinstance(out, torch.Tensor) else tuple(out)
+        if len(given) != fresh:
+            raise argument_error(self.name, "out", f"{len(given)} tensors", f"{fresh}, one a result")
+        return given
+
+    def _dispatched(self, arguments: tuple[Any, ...], out: Any) -> Any:
+        """The call through PyTorch's dispatcher."""
+        result = self._registration.overload(*self._registration.tensorized(arguments))
+        if out is None:
+            return result
+        targets, results = (out,) if isinstance(out, torch.Tensor) else out, result if isinstance(result, tuple) else (result,)
+        for target, value in zip(targets, results, strict=True):
+            if torch.is_grad_enabled() and (target.requires_grad or value.requires_grad):
+                raise RaftersError(f"{self.name}: out= takes no part in autograd; call it without out=, or under torch.no_grad()")
+            if target.shape != value.shape:
+                raise argument_error(self.name, "out", f"shape {tuple(target.shape)}", f"shape {tuple(value.shape)}")
+            target.copy_(value)
+        return out
+
+    # -- what can be asked -----------------------------------------------------------------------------------------------------
+
+    def reference(self, *arguments: Any, **keywords: Any) -> Any:
+        """The op in PyTorch operations: its traced form, or the `reference=` it was given."""
+        values = self._bound(arguments, keywords)
+        if self.spec.reference is not None:
+            return self.spec.reference(*values)
+        made = traced_form(self.spec, self._named(values))
+        return made[0] if len(made) == 1 else made
+
+    def cost(self, *arguments: Any, **keywords: Any) -> Cost:
+        """Minimum bytes and FLOPs of this call; nothing is run."""
+        return costing.cost(self.spec, self._named(self._bound(arguments, keywords)))
+
+    def plan(self, *arguments: Any, **keywords: Any) -> plans.Plan:
+        """What such a call would do: layout, variant, argument values. Compiles the kernel if it is not there yet."""
+        return plans.build(self.spec, self._named(self._bound(arguments, keywords)), (), self._variants, current.pdl)
+
+    def source(self, *arguments: Any, **keywords: Any) -> str:
+        """The generated Triton module of such a call, on any machine; with no arguments, that of contiguous float32 tensors."""
+        if not arguments and not keywords:
+            arguments = tuple(torch.empty(16, 64) for p in self.spec.tensors)
+        return plans.source(self.spec, self._named(self._bound(arguments, keywords)))
+
+    def variants(self) -> list[dict[str, Any]]:
+        """The compiled variants of this op in this process."""
+        return [v.describe() for v in self._variants]
+
+    def warm(self, *calls: Sequence[Any]) -> int:
+        """Compiles what each of these calls (sequences of arguments) needs, without running it; returns how many variants there are."""
+        for call in calls:
+            values = self._bound(tuple(call), {})
+            plans.build(self.spec, self._named(values), (), self._variants, current.pdl)
+        return len(self._variants)
+
+
+def _keep(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
+    table[key] = value
+    while len(table) > MAX_PLANS:
+        table.popitem(last=False)
+
+
+def _find(module: str, name: str) -> Any:
+    """An op by the name under which its module holds it: how ops are pickled."""
+    import importlib
+
+    return getattr(importlib.import_module(module), name)
+
+
+def make_op(spec: Spec) -> Op:
+    """The op of a spec, with a call written for its signature."""
+    call = call_text.call_function(spec.name, spec.parameters, gate.NAMES)
+    names = ", ".join(p.name for p in spec.parameters)
+    space = dict(gate.NAMES)
+    exec(f"def _key(self, {names}):\n    return ({', '.join(call_text.key_terms(spec.parameters))},)\n", space)
+    kind = type(f"Op_{spec.name}", (Op,), {"__call__": call, "_key": space["_key"]})
+    return kind(spec)  # type: ignore[no-any-return]

@@ -1,0 +1,130 @@
+"""What PyTorch has to know of an op: its schema, its kernels, its fake function and its gradient.
+
+Registered with torch.library's `define` and `impl` (half the cost of `custom_op`). The gradient gate sits at the Autograd key, so that
+Dynamo sees one op.
+"""
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rafters.engine.call import resolve
+from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter, Spec
+from rafters.errors import BodyError, RaftersError
+from rafters.operator import gate
+from rafters.operator.gradient import differentiable
+
+_KINDS = {float: "Scalar", int: "SymInt", bool: "bool", str: "str"}
+_taken: dict[str, tuple[str, torch.library.Library]] = {}
+_lock = threading.Lock()
+
+
+class Registration:
+    """The registered form of one op."""
+
+    def __init__(self, op: Any, library: torch.library.Library) -> None:
+        self.op = op
+        self.library = library  # kept: an op whose library object dies is gone
+        self.overload = getattr(getattr(torch.ops, op.spec.namespace), op.spec.name).default
+
+    def tensorized(self, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments as the schema wants them: a number in a tensor's place becomes a 0-d tensor, which promotes like one."""
+        spec = self.op.spec
+        tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+        wide = any(t.dtype is torch.float64 for t in tensors)
+        flat = all(t.dim() == 0 for t in tensors)
+        result = []
+        for p, value in zip(spec.parameters, arguments, strict=True):
+            if p.kind == TENSOR and isinstance(value, bool | int | float):
+                dtype = (
+                    torch.bool
+                    if isinstance(value, bool)
+                    else torch.int64
+                    if isinstance(value, int)
+                    else torch.get_default_dtype()
+                )
+                if flat and tensors:
+                    dtype = torch.result_type(tensors[0], value)
+                elif wide and isinstance(value, float):
+                    dtype = torch.float64
+                value = torch.scalar_tensor(value, dtype=dtype, device=tensors[0].device if tensors else None)
+            result.append(value)
+        return result
+
+
+def schema(spec: Spec) -> str:
+    """`add(Tensor x, Tensor y) -> Tensor`. Numbers are Scalar and SymInt: a `float` would recompile on every value."""
+    parts = []
+    for p in spec.parameters:
+        if p.kind in (TENSOR, INDEX):
+            text = f"Tensor(a{len(parts)}!)" if p.mutated else "Tensor?" if p.optional else "Tensor"
+        elif p.kind == SCALAR:
+            text = _KINDS[p.type]
+        else:
+            text = _KINDS.get(p.type or type(p.default), "Scalar")
+        parts.append(f"{text} {p.name}" + ("" if p.default is ... else f"={_literal(p)}"))
+    fresh = sum(1 for group in spec.results if group[0].into is None)
+    returns = "()" if fresh == 0 else "Tensor" if fresh == 1 else "(" + ", ".join(["Tensor"] * fresh) + ")"
+    return f"{spec.name}({', '.join(parts)}) -> {returns}"
+
+
+def _literal(p: Parameter) -> str:
+    return f'"{p.default}"' if isinstance(p.default, str) else str(p.default)
+
+
+def register(op: Any) -> Registration:
+    """Defines the op. The same function decorated again (an edited notebook cell, a reload) replaces it; another body of that name is
+    an error."""
+    spec: Spec = op.spec
+    name = f"{spec.namespace}::{spec.name}"
+    origin = f"{spec.body.function.__module__}.{spec.body.function.__qualname__}"
+    with _lock:
+        if name in _taken:
+            known, library = _taken[name]
+            if known != origin:
+                raise BodyError(f"op {name} exists already (from {known}); give this one another name with name='...'")
+            library._destroy()
+        library = torch.library.Library(spec.namespace, "FRAGMENT")  # noqa: TOR901  (kept in the registration)
+        library.define(schema(spec), tags=(torch.Tag.pt2_compliant_tag,))
+        _taken[name] = (origin, library)
+        _implement(op, library)
+        return Registration(op, library)
+
+
+def _implement(op: Any, library: torch.library.Library) -> None:
+    spec: Spec = op.spec
+
+    def plain(*arguments: Any) -> Any:
+        return op._run(tuple(arguments))
+
+    def fake(*arguments: Any) -> Any:
+        named = dict(zip((p.name for p in spec.parameters), arguments, strict=True))
+        resolved = resolve(spec, named)
+        example = next(a for a in arguments if isinstance(a, torch.Tensor) and (a.dim() or all(
+            b.dim() == 0 for b in arguments if isinstance(b, torch.Tensor))))  # fmt: skip
+        made = [
+            torch.empty_strided(r.shape, r.strides, dtype=r.dtype, device=example.device)
+            for r in resolved.results
+            if r.into is None
+        ]
+        return None if not made else made[0] if len(made) == 1 else tuple(made)
+
+    for key in ("CPU", "CUDA"):
+        library.impl(spec.name, plain, key)
+    torch.library.register_fake(f"{spec.namespace}::{spec.name}", fake, lib=library)
+    differentiate = differentiable(op, plain)
+
+    def autograd(*arguments: Any) -> Any:
+        wanted = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
+        if gate.transforms_or_modes() or any(isinstance(a, torch.Tensor) and type(a) not in gate.PLAIN for a in arguments):
+            with torch._C._AutoDispatchBelowAutograd():
+                below = getattr(getattr(torch.ops, spec.namespace), spec.name).default
+                return differentiate(arguments, below) if wanted else below(*arguments)
+        return differentiate(arguments, plain) if wanted else plain(*arguments)
+
+    library.impl(spec.name, autograd, "Autograd")
+
+
+__all__ = ["CONSTEXPR", "RaftersError", "Registration", "register", "schema"]

@@ -1,0 +1,97 @@
+"""The traced form of a whole call: the body on whole tensors, in PyTorch operations. It is the reference, and what autograd sees."""
+
+from typing import Any
+
+import torch
+
+from rafters.dtypes import FLOAT8
+from rafters.engine.call import Resolved, resolve
+from rafters.engine.spec import Spec, View
+from rafters.trace.run import run
+
+
+def traced_form(spec: Spec, arguments: dict[str, Any], exact: bool = False) -> tuple[torch.Tensor, ...]:
+    """The values of the outputs, one tensor a result (a mutated argument's new value included).
+
+    With `exact` the body runs in float64 wherever it would run in float32: the oracle of the tests.
+    """
+    resolved = resolve(spec, arguments)
+    values: dict[str, Any] = {}
+    rank = len(resolved.shape)
+    for parameter in spec.body.parameters:
+        view = spec.views.get(parameter.name, View(parameter.name))
+        value = arguments[view.source]
+        dtype = resolved.values.get(parameter.name)
+        if dtype is None:
+            values[parameter.name] = value
+            continue
+        if exact and dtype is torch.float32:
+            dtype = torch.float64
+        if isinstance(value, torch.Tensor):
+            values[parameter.name] = _view(value, view, arguments, rank).to(dtype)
+        else:
+            values[parameter.name] = torch.tensor(value).to(dtype)
+    outputs = run(spec.body, values)
+    return _assemble(spec, resolved, arguments, outputs, exact)
+
+
+def _view(value: torch.Tensor, view: View, arguments: dict[str, Any], rank: int) -> torch.Tensor:
+    half = value.shape[-1] // 2 if value.dim() else 0
+    if view.part is not None:
+        value = {"lo": lambda: value[..., :half], "hi": lambda: value[..., half:], "even": lambda: value[..., ::2],
+                 "odd": lambda: value[..., 1::2]}[view.part]()  # fmt: skip
+    if view.rows is None:
+        return value
+    index = arguments[view.rows]
+    inside = (index >= 0) & (index < value.shape[0])
+    picked = value[index.clamp(0, max(value.shape[0] - 1, 0)).long()]
+    missing = float("nan") if value.dtype.is_floating_point else 0
+    inside = inside.reshape(*index.shape, *(1,) * (value.dim() - 1))
+    picked = torch.where(inside, picked, torch.full((), missing, dtype=value.dtype, device=value.device))
+    middle = max(rank - index.dim() - value.dim() + 1, 0)
+    return picked.reshape(*index.shape, *(1,) * middle, *value.shape[1:])
+
+
+def _assemble(
+    spec: Spec, resolved: Resolved, arguments: dict[str, Any], outputs: tuple[torch.Tensor, ...], exact: bool
+) -> tuple[torch.Tensor, ...]:
+    made = []
+    position = 0
+    for number, (result, group) in enumerate(zip(resolved.results, spec.results, strict=True)):
+        pieces = []
+        for output in group:
+            shape = (*resolved.shape[:-1], 1) if output.per_row else resolved.shape
+            pieces.append(_cast(outputs[position], result.dtype, exact).expand(shape))
+            position += 1
+        if result.into is not None:
+            made.append(_written(arguments, resolved, number, group, pieces))
+        elif group[0].part in ("even", "odd"):
+            made.append(torch.stack(pieces, -1).flatten(-2))
+        else:
+            made.append(torch.cat(pieces, -1) if len(pieces) > 1 else pieces[0])
+    return tuple(made)
+
+
+def _cast(value: torch.Tensor, dtype: torch.dtype, exact: bool) -> torch.Tensor:
+    if exact and dtype.is_floating_point and dtype not in FLOAT8:
+        return value
+    if dtype in FLOAT8:
+        largest = torch.finfo(dtype).max
+        value = value.clamp(-largest, largest)
+    return value.to(dtype)
+
+
+def _written(arguments: dict[str, Any], resolved: Resolved, number: int, group: Any, pieces: list[torch.Tensor]) -> torch.Tensor:
+    """The argument that is overwritten, with the written parts replaced, as a new tensor."""
+    target = arguments[group[0].into].clone().to(pieces[0].dtype)
+    for output, piece in zip(group, pieces, strict=True):
+        half = target.shape[-1] // 2 if output.part else 0
+        window = {None: lambda: target, "lo": lambda: target[..., :half], "hi": lambda: target[..., half:],
+                  "even": lambda: target[..., ::2], "odd": lambda: target[..., 1::2]}[output.part]()  # fmt: skip
+        if output.rows is None:
+            window.copy_(piece)
+        else:
+            index = arguments[output.rows]
+            inside = (index >= 0) & (index < target.shape[0])
+            window[index[inside].long()] = piece[inside]
+    return target

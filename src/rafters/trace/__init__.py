@@ -1,0 +1,1 @@
+"""A body -> signature -> torch.fx graph -> derived forms (CPU path, FLOPs, Triton text again)."""

@@ -1,0 +1,191 @@
+"""Writes a traced graph back as Triton text: the body of a row-wise kernel, with every reduction under the mask of its row.
+
+A value is a tile [ROWS, COLS], a column vector [1, COLS], a row value [ROWS, 1] or a scalar; Triton broadcasts these as PyTorch
+does, so nothing is translated but names. What is used once is written where it is used.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rafters.dtypes import TRITON_NAMES
+from rafters.errors import CompileError
+from rafters.trace.graph import COLUMN, TILE, Graph, kind_of, name_of
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "bitwise_and": "&",
+    "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "&", "logical_or": "|", "bitwise_left_shift": "<<",
+    "bitwise_right_shift": ">>",
+}  # fmt: skip
+_CALLS = {
+    "exp": "lang.exp", "exp2": "lang.exp2", "expm1": "lang.expm1", "log": "lang.log", "log2": "lang.log2", "log1p": "lang.log1p",
+    "sqrt": "lang.sqrt", "rsqrt": "lang.rsqrt", "erf": "lang.erf", "sigmoid": "lang.sigmoid", "tanh": "lang.tanh", "sin": "lang.sin",
+    "cos": "lang.cos", "abs": "tl.abs", "floor": "tl.floor", "ceil": "tl.ceil", "round": "lang.rint", "fmax": "tl.maximum",
+    "fmin": "tl.minimum", "maximum": "lang.maximum", "minimum": "lang.minimum", "where": "tl.where", "isnan": "lang.isnan",
+    "isinf": "lang.isinf",
+}  # fmt: skip
+# Neutral element and Triton reduction of each reduction; extrema propagate NaN, as PyTorch's do.
+_REDUCTIONS = {
+    "sum": ("0.0", "lang.row_sum"),
+    "amax": ("-float('inf')", "lang.row_max"),
+    "amin": ("float('inf')", "lang.row_min"),
+}
+_COMPOUND = {"neg", "logical_not", "bitwise_not", "div", "pow", "sgn", "sign"}
+_TRANSPARENT = {"clone", "alias", "detach", "lift_fresh_copy", "expand", "view", "unsqueeze", "squeeze"}
+
+
+def emit(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], row_length: str, mask: Callable[[str], str]) -> list[str]:
+    """Lines that compute `outputs` from `inputs` (names of the values, in the order of the graph's placeholders).
+
+    `row_length` is the name of the number of columns; `mask(kind)` the mask of a tile or a column vector.
+    """
+    return _Emitter(graph, inputs, outputs, row_length, mask).lines()
+
+
+class _Emitter:
+    def __init__(
+        self, graph: Graph, inputs: Sequence[str], outputs: Sequence[str], row_length: str, mask: Callable[[str], str]
+    ) -> None:
+        self.nodes = list(graph.module.graph.nodes)
+        self.outputs, self.row_length, self.mask = list(outputs), row_length, mask
+        self.text: dict[torch.fx.Node, str] = {}
+        self.body: list[str] = []
+        self.compound: set[Any] = set()  # nodes whose text is an operator expression, to be parenthesised in another
+        self.taken = set(inputs) | set(outputs)
+        placeholders = [node for node in self.nodes if node.op == "placeholder"]
+        self.text.update(zip(placeholders, inputs, strict=True))
+
+    def lines(self) -> list[str]:
+        for node in self.nodes:
+            if node.op == "call_function":
+                self._node(node)
+            elif node.op == "output":
+                for name, value in zip(self.outputs, node.args[0], strict=True):
+                    self.body.append(f"{name} = {self.text[value]}")
+        return self.body
+
+    def _node(self, node: torch.fx.Node) -> None:
+        text = self._expression(node)
+        used = len(node.users)
+        if used > 1 or name_of(node) in _REDUCTIONS:
+            if not text.isidentifier() and not _is_literal(text):
+                name = self._name(node)
+                self.body.append(f"{name} = {text}")
+                text = name
+        self.text[node] = text
+        if name_of(node) in _INFIX or name_of(node) in _COMPOUND:
+            self.compound.add(node)
+        elif name_of(node) in _TRANSPARENT and node.args[0] in self.compound:
+            self.compound.add(node)
+
+    def _name(self, node: torch.fx.Node) -> str:
+        stem = {"sum": "total", "amax": "peak", "amin": "least"}.get(name_of(node), name_of(node).rstrip("_"))
+        name, count = stem, 1
+        while name in self.taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self.taken.add(name)
+        return name
+
+    def _argument(self, value: Any) -> str:
+        if isinstance(value, torch.fx.Node):
+            return self.text[value]
+        if isinstance(value, float) and not math.isfinite(value):
+            return f"float('{value}')"
+        return repr(value)
+
+    def _operand(self, value: Any) -> str:
+        text = self._argument(value)
+        node = value if isinstance(value, torch.fx.Node) else None
+        return f"({text})" if node in self.compound and not text.isidentifier() else text
+
+    def _expression(self, node: torch.fx.Node) -> str:
+        name = name_of(node)
+        arguments = [
+            self._operand(a) if name in _INFIX else self._argument(a) for a in node.args if not isinstance(a, list | tuple)
+        ]
+        if name in _TRANSPARENT:
+            return arguments[0]
+        if name in _INFIX:
+            return f"{arguments[0]} {_INFIX[name]} {arguments[1]}"
+        if name in _CALLS:
+            return f"{_CALLS[name]}({', '.join(arguments)})"
+        if name in _REDUCTIONS:
+            return self._reduction(node, name)
+        if name == "neg":
+            return f"-{self._operand(node.args[0])}"
+        if name in ("logical_not", "bitwise_not"):
+            return f"~{self._operand(node.args[0])}"
+        if name == "div":
+            return self._division(node, arguments)
+        if name == "reciprocal":
+            return f"lang.div(1.0, {arguments[0]})"
+        if name == "mean":
+            return f"lang.div({self._reduction(node, 'sum')}, {self.row_length})"
+        if name == "clamp":
+            low, high = (*node.args[1:], None, None)[:2]
+            return f"lang.clamp({arguments[0]}, {self._argument(low)}, {self._argument(high)})"
+        if name in ("full", "scalar_tensor"):
+            value = node.args[1] if name == "full" else node.args[0]
+            return self._constant(value, node.meta["val"].dtype)
+        if name in ("full_like", "zeros_like"):
+            return self._constant(node.args[1] if name == "full_like" else 0, node.meta["val"].dtype)
+        if name == "_to_copy":
+            return self._cast(node)
+        if name == "pow":
+            return self._power(node)
+        if name == "sgn" or name == "sign":
+            x = self._operand(node.args[0])
+            return f"({x} > 0).to({x}.dtype) - ({x} < 0).to({x}.dtype)"
+        raise CompileError(f"aten.{name} has no Triton form yet, so this body cannot become a row-wise kernel")
+
+    def _constant(self, value: Any, dtype: torch.dtype) -> str:
+        if dtype is torch.bool:
+            return str(bool(value))
+        if dtype in (torch.float32, torch.int32):
+            text = self._argument(float(value) if dtype.is_floating_point else int(value))
+            return text
+        return f"tl.full((), {self._argument(value)}, tl.{TRITON_NAMES[dtype]})"
+
+    def _cast(self, node: torch.fx.Node) -> str:
+        dtype = node.meta["val"].dtype
+        text = self._operand(node.args[0])
+        if _is_literal(text):
+            return text
+        return f"{text}.to(tl.{TRITON_NAMES[dtype]})"
+
+    def _division(self, node: torch.fx.Node, arguments: list[str]) -> str:
+        rounding = node.kwargs.get("rounding_mode")
+        if rounding == "trunc":
+            return f"{self._operand(node.args[0])} // {self._operand(node.args[1])}"
+        if rounding == "floor":
+            return f"tl.floor(lang.div({', '.join(arguments)}))"
+        return f"lang.div({', '.join(arguments)})"
+
+    def _power(self, node: torch.fx.Node) -> str:
+        x, exponent = self._operand(node.args[0]), node.args[1]
+        if exponent == 2:
+            return f"{x} * {x}"
+        if exponent == 0.5:
+            return f"lang.sqrt({x})"
+        raise CompileError(f"aten.pow with exponent {exponent} has no Triton form; write it with * or lang.exp and lang.log")
+
+    def _reduction(self, node: torch.fx.Node, name: str) -> str:
+        operand = node.args[0]
+        assert isinstance(operand, torch.fx.Node)
+        kind = kind_of(operand)
+        if kind not in (TILE, COLUMN):
+            raise CompileError(f"lang.row_{name} of a value that does not vary along the row")
+        neutral, call = _REDUCTIONS[name]
+        mask, text = self.mask(kind), self._argument(operand)
+        return f"{call}(tl.where({mask}, {text}, {neutral}))" if mask else f"{call}({text})"
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return text in ("True", "False") or text.startswith("float('")
+    return True

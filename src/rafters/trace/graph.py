@@ -1,0 +1,127 @@
+"""The torch.fx graph of a body, once per (compile-time values, optionals given, dtypes), and what is counted on it."""
+
+import copy
+import functools
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from rafters.trace.body import CONSTEXPR, Body
+from rafters.trace.run import run
+
+# Sizes that occur nowhere else, so that the kind of a node (tile, column vector, row scalar, scalar) shows in its shape.
+ROWS, COLS = 5, 7
+TILE, COLUMN, ROW, POINT = "tile", "column", "row", "point"
+SHAPES: dict[str, tuple[int, ...]] = {TILE: (ROWS, COLS), COLUMN: (1, COLS), ROW: (ROWS, 1), POINT: ()}
+
+_FREE = {"_to_copy", "clone", "view", "expand", "full", "full_like", "scalar_tensor", "empty_like", "zeros_like", "alias", "detach",
+         "lift_fresh_copy", "unsqueeze", "squeeze", "permute", "slice"}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A traced body. `inputs` names the placeholders in order; each is a tensor or a 0-d scalar."""
+
+    module: torch.fx.GraphModule
+    inputs: tuple[str, ...]
+    output_dtypes: tuple[torch.dtype, ...]
+    output_kinds: tuple[str, ...]
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        result: tuple[torch.Tensor, ...] = self.module(*tensors)
+        return result
+
+    @functools.cached_property
+    def hoisted(self) -> torch.fx.GraphModule:
+        """The graph with its constants made once, for calling it block by block."""
+        module = copy.deepcopy(self.module)
+        for number, node in enumerate(list(module.graph.nodes)):
+            if node.op == "call_function" and name_of(node) == "full" and not node.args[0]:
+                value = node.args[1]
+                module.register_buffer(f"constant_{number}", torch.full((), value, dtype=node.meta["val"].dtype))
+                with module.graph.inserting_before(node):
+                    node.replace_all_uses_with(module.graph.get_attr(f"constant_{number}"))
+                module.graph.erase_node(node)
+        module.recompile()
+        return module
+
+    @property
+    def flops(self) -> dict[str, int]:
+        """Arithmetic operations per element, by the kind of value they make (a reduction counts on its operand)."""
+        counts = {TILE: 0, COLUMN: 0, ROW: 0, POINT: 0}
+        for node in self.module.graph.nodes:
+            if node.op == "call_function" and name_of(node) not in _FREE and node.target is not operator.getitem:
+                operand = node.args[0] if name_of(node) in REDUCTIONS and node.args else node
+                counts[kind_of(operand if isinstance(operand, torch.fx.Node) else node)] += 1
+        return counts
+
+
+REDUCTIONS = {"sum", "amax", "amin", "mean", "prod"}
+
+
+def name_of(node: torch.fx.Node) -> str:
+    """'mul' of aten.mul.Tensor."""
+    target = node.target
+    return (
+        target._schema.name.split("::")[-1]
+        if isinstance(target, torch._ops.OpOverload)
+        else getattr(target, "__name__", str(target))
+    )
+
+
+def kind_of(node: torch.fx.Node) -> str:
+    """tile, column, row or point, from the shape the node had in the trace."""
+    shape = tuple(node.meta["val"].shape)
+    if shape[-2:] == (ROWS, COLS):
+        return TILE
+    if shape[-1:] == (COLS,):
+        return COLUMN
+    return ROW if shape[-2:] == (ROWS, 1) else POINT
+
+
+def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: dict[str, Any]) -> Graph:
+    """Traces `body`.
+
+    `tensors` gives dtype and kind (tile, column, row, point) of every tensor and scalar parameter that is present; `constants` the
+    compile-time values, and None for optionals that are absent. Scalars are traced as 0-d inputs, so that no value is baked in.
+    """
+    from torch._decomp import core_aten_decompositions
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    names = tuple(tensors)
+    examples = [torch.zeros(SHAPES[kind], dtype=dtype) for dtype, kind in tensors.values()]
+
+    def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return run(body, {**dict(zip(names, values, strict=True)), **constants})
+
+    function = torch.func.functionalize(function, remove="mutations_and_views")
+    module = make_fx(function, tracing_mode="fake", decomposition_table=core_aten_decompositions())(*examples)
+    _clean(module)
+    outputs = [node for node in module.graph.nodes if node.op == "output"][0].args[0]
+    return Graph(
+        module,
+        names,
+        tuple(node.meta["val"].dtype for node in outputs),
+        tuple(kind_of(node) for node in outputs),
+    )
+
+
+def _clean(module: torch.fx.GraphModule) -> None:
+    from torch._functorch.compile_utils import fx_graph_cse
+
+    graph = fx_graph_cse(module.graph)  # type: ignore[no-untyped-call]
+    graph.eliminate_dead_code()
+    graph.lint()
+    module.graph = graph
+    module.recompile()
+
+
+def constants_of(body: Body, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Compile-time values and absent optionals of a call, by name."""
+    return {p.name: arguments[p.name] for p in body.parameters if p.kind == CONSTEXPR or arguments[p.name] is None}
+
+
+Derived = Callable[..., tuple[torch.Tensor, ...]]

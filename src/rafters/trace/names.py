@@ -1,0 +1,117 @@
+"""Rebuilds a body with other meanings for the names it uses.
+
+Twice: for Triton (plain helpers become JITFunctions, plain constants become constexpr) and for the trace (`tl` and `lang` become
+the shim). Names are recognised by the object they hold, never by their spelling, so `import triton.language as t` and
+`from triton.language import exp` work alike. The copy owns its names: what the module changes later cannot be half seen.
+"""
+
+import builtins
+import dis
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rafters import lang
+from rafters.errors import BodyError
+from rafters.lang import standin
+from rafters.lang._define import with_names
+
+ABSENT = object()
+
+
+def used_names(function: Callable[..., Any]) -> Iterator[tuple[str, Any]]:
+    """(name, value) of every global and closure variable that `function` mentions; ABSENT where nothing is bound yet."""
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            yield name, ABSENT
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            name = instruction.argval
+            if name in function.__globals__:
+                yield name, function.__globals__[name]
+            elif hasattr(builtins, name):
+                yield name, getattr(builtins, name)
+            else:
+                yield name, ABSENT
+
+
+def is_language(value: Any) -> bool:
+    """Is this `triton.language` (or a part of it), or the stand-in for it?"""
+    if value is standin.tl or value is lang._define.tl:
+        return True
+    return isinstance(value, types.ModuleType) and value.__name__.split(".")[:2] == ["triton", "language"]
+
+
+def language_name(value: Any) -> str | None:
+    """'exp' for triton.language.exp, however it was imported; None for anything else."""
+    if isinstance(value, standin.Name):
+        return value.name
+    module = getattr(value, "__module__", None) or ""
+    if module.startswith("triton.language") and hasattr(value, "__name__"):
+        return str(value.__name__)
+    if type(value).__module__.startswith("triton.language") and type(value).__name__ == "dtype":
+        return str(value.name)
+    return None
+
+
+def is_helper(value: Any) -> bool:
+    """A user's own function or JITFunction that a body calls."""
+    if lang.word_of(value) is not None or language_name(value) is not None:
+        return False
+    return isinstance(value, types.FunctionType) or (hasattr(value, "fn") and type(value).__name__ == "JITFunction")
+
+
+def for_triton(function: Callable[..., Any]) -> Any:
+    """The body as a JITFunction, with everything it mentions made acceptable to Triton. Needs triton."""
+    import triton.language
+
+    def convert(name: str, value: Any) -> Any:
+        word = lang.word_of(value)
+        if word is not None:
+            return word.jit
+        if value is standin.tl or value is lang._define.tl:
+            return triton.language
+        if isinstance(value, standin.constexpr):
+            return triton.language.constexpr(value.value)
+        if isinstance(value, bool | int | float):
+            return triton.language.constexpr(value)
+        if is_helper(value):
+            return for_triton(getattr(value, "fn", value))
+        return value
+
+    return triton.jit(with_names(function, _names(function, convert)))
+
+
+def _names(function: Callable[..., Any], convert: Callable[[str, Any], Any]) -> dict[str, Any]:
+    names: dict[str, Any] = {
+        "__name__": function.__module__ or "__main__",
+        "__file__": function.__code__.co_filename,
+        "__builtins__": builtins,
+    }
+    for name, value in used_names(function):
+        if value is ABSENT:
+            raise BodyError(
+                f"{function.__name__} ({function.__code__.co_filename}:{function.__code__.co_firstlineno}): the name {name!r} is not "
+                "defined; a body is read when it is decorated, so what it calls has to be defined above it"
+            )
+        if not hasattr(builtins, name) or value is not getattr(builtins, name):
+            names[name] = convert(name, value)
+    return names
+
+
+def constants(function: Callable[..., Any]) -> tuple[tuple[str, Any], ...]:
+    """What a body means beyond its text: the constants and the source of the helpers it mentions, all the way down."""
+    found: list[tuple[str, Any]] = []
+    for name, value in used_names(function):
+        if value is ABSENT:
+            continue
+        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
+        if isinstance(value, bool | int | float | str):
+            found.append((name, repr(value)))
+        elif is_helper(value):
+            helper = getattr(value, "fn", value)
+            found.append((name, (helper.__code__.co_code, helper.__code__.co_consts.__repr__(), constants(helper))))
+    return tuple(found)
