@@ -1,6 +1,6 @@
 """Runs the PTX of an elementwise kernel on arrays, bit for bit, with no device.
 
-Straight-line code only (that is what a word compiles to), 32-bit values only, one array element a thread. Every instruction
+Code without loops only (that is what a word compiles to), 32-bit values only, one array element a thread. Every instruction
 that PTX defines exactly is exact here; `ex2.approx` and its like, which PTX bounds only, are the exact value moved by a chosen
 number of ulp. An unknown instruction is an error, never a guess.
 """
@@ -87,17 +87,32 @@ class Machine:
         body = ptx[ptx.index("{", ptx.index(".entry")) + 1 :]
         body = re.sub(r"//[^\n]*", "", body[: body.index("$L__func_end")])
         lines = (line.strip() for line in body.replace(";", ";\n").splitlines())
-        self.lines = [line.rstrip(";").strip() for line in lines if line and not line.startswith((".", "$", "}"))]
+        lines = [line.rstrip(";").strip() for line in lines if line and not line.startswith((".", "$L__tmp", "}"))]
+        self.lines = [line.replace("\t", " ") for line in lines if line]
 
     def __call__(self, out_dtype, *arrays):
         self.size = arrays[0].size
         self.memory = [np.zeros(self.size, U32), *(np.ascontiguousarray(a).view(U32) for a in arrays)]
         self.registers, self.predicates = {}, {}
+        self.active, waiting = None, {}  # lanes that run; lanes that jumped forward to a label
         with np.errstate(all="ignore"):
             for line in self.lines:
-                if line and line != "ret":
+                jump = re.fullmatch(r"(?:@(!?)(%p\d+) )?bra(?:\.uni)? +(\S+)", line)
+                if line.startswith("$"):
+                    active = self._lanes() | waiting.pop(line.rstrip(":"), False)
+                    self.active = None if active.all() else active
+                elif jump:
+                    taken = self._lanes()
+                    if jump[2]:
+                        taken = taken & (self.predicates[jump[2]] != (jump[1] == "!"))
+                    waiting[jump[3]] = waiting.get(jump[3], False) | taken
+                    self.active = self._lanes() & ~taken
+                elif line != "ret":
                     self._step(line)
         return self.memory[0].view(out_dtype)
+
+    def _lanes(self):
+        return np.ones(self.size, bool) if self.active is None else self.active
 
     def _read(self, name, dtype):
         if match := re.fullmatch(r"0f([0-9A-F]{8})", name):
@@ -114,26 +129,33 @@ class Machine:
 
     def _write(self, name, value):
         value = np.asarray(value)
-        self.registers[name] = value if value.dtype == np.int64 else value.astype(value.dtype, copy=False).view(U32)
+        value = value if value.dtype == np.int64 else value.view(U32)
+        if self.active is not None and name in self.registers:
+            value = np.where(self.active, value, self.registers[name])
+        self.registers[name] = value
 
     def _step(self, line):
-        code, _, rest = line.replace("\t", " ").partition(" ")
+        code, _, rest = line.partition(" ")
         args = [a.strip() for a in re.sub(r"[{}]", "", rest).split(",")]
         parts = code.split(".")
         kind = parts[-1]
         name = ".".join(parts[:-1])
         if code.startswith("@"):
-            raise NotImplementedError(f"predicated or branching code: {line}")
+            raise NotImplementedError(f"predicated code: {line}")
         if name.startswith("ld.param"):
             self.registers[args[0]] = np.array([(int(re.search(r"param_(\d+)", args[1])[1]) + 1) << _BASE], np.int64)
         elif name.startswith(("ld.global", "st.global")):
             self._access(name, args)
-        elif name == "mov" or (name == "cvt" and kind == "u32"):
+        elif name == "mov":
             self._write(args[0], self._read(args[1], np.int64 if kind == "b64" else U32))
         elif name.startswith("mul.wide"):
             self.registers[args[0]] = self._read(args[1], I32).astype(np.int64) * int(args[2])
         elif name.startswith("mad.wide"):
             self.registers[args[0]] = self._read(args[1], I32).astype(np.int64) * int(args[2]) + self.registers[args[3]]
+        elif name == "shl" and kind == "b64":
+            self.registers[args[0]] = self.registers[args[1]] << int(args[2])
+        elif code == "cvt.s64.s32":
+            self.registers[args[0]] = self._read(args[1], I32).astype(np.int64)
         elif name == "add" and kind == "s64":
             self.registers[args[0]] = self.registers[args[1]] + self.registers[args[2]]
         elif parts[0] == "setp":

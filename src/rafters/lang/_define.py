@@ -34,7 +34,8 @@ class Word:
         functools.update_wrapper(self, code)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise TypeError(f"rafters.lang.{self.name} is a word of an op's body; call it inside @rafters.elementwise or @rafters.rowwise")
+        where = "@rafters.elementwise or @rafters.rowwise"
+        raise TypeError(f"rafters.lang.{self.name} is a word of an op's body; call it inside {where}")
 
     @functools.cached_property
     def jit(self) -> Any:
@@ -70,6 +71,7 @@ class _LazyModule:
 
 
 tl: Any = _LazyModule("triton.language")
+INTERPRETED = object()  # in a word's code: a constant, whether Triton's interpreter runs it
 libdevice: Any = _LazyModule("triton.language.extra.libdevice")  # float64 only: Triton's interpreter has none of it
 
 
@@ -94,12 +96,15 @@ def jit_function(code: Callable[..., Any]) -> Any:
     # Loads of globals only: co_names would also hold the `exp` of `tl.exp`, and tie a word to its namesake.
     used = {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
     names: dict[str, Any] = {"__name__": code.__module__, "__builtins__": __builtins__}
-    for name in sorted(used & code.__globals__.keys()):
-        value = code.__globals__[name]
-        if isinstance(value, _LazyModule):
-            names[name] = value.load()
+    for name, value in code.__globals__.items():
+        if value is tl or (name in used and isinstance(value, _LazyModule)):
+            names[name] = value.load()  # tl always: the interpreter looks for it
+        elif name not in used:
+            continue
         elif isinstance(value, Word):
             names[name] = value.jit
+        elif value is INTERPRETED:
+            names[name] = triton.language.constexpr(bool(triton.knobs.runtime.interpret))
         elif isinstance(value, int | float):
             names[name] = triton.language.constexpr(value)
     return triton.jit(with_names(code, names))

@@ -21,7 +21,7 @@ TO_M64 = 5.421010862427522e-20  # 2^-64
 
 
 @helper
-def clip32(x, low: tl.constexpr, high: tl.constexpr):
+def clip32(x, low: "tl.constexpr", high: "tl.constexpr"):
     """x within [low, high]; NaN stays."""
     y = x
     if low is not None:
@@ -51,8 +51,9 @@ def expm1_near_0(r):
 @helper
 def exp_parts(x, shift):
     """(t, s) with e^x = (1 + t) * s * 2^-shift, s a power of two; for |x| < 2^7 and s within the normal numbers."""
-    rounded = tl.fma(x, LOG2E, ROUND + 127.0 + shift)
-    k = rounded - (ROUND + 127.0 + shift)
+    offset = shift + (ROUND + 127.0)
+    rounded = tl.fma(x, LOG2E, offset)
+    k = rounded - offset
     r = tl.fma(k, -LN2_LOW, tl.fma(k, -LN2, x))
     s = (rounded.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
     return expm1_near_0(r), s

@@ -11,11 +11,12 @@ INF = float("inf")
 @helper
 def _real(x):
     """`x` in the type that float maths is done in: float64 stays, all else (integers, half types) becomes float32."""
-    t = tl.core.to_tensor(x)
-    if t.dtype == tl.float64:
-        y = t
+    if not isinstance(x, tl.tensor):
+        y = tl.full([], x, tl.float32)
+    elif x.dtype == tl.float64:
+        y = x
     else:
-        y = t.to(tl.float32)
+        y = x.to(tl.float32)
     return y
 
 
@@ -24,14 +25,12 @@ def _beside(number, x):
     """An operand that stands beside `x`: a Python float takes the type of a float `x` (Triton would round it to float32)."""
     if isinstance(number, tl.tensor):
         y = number
+    elif not isinstance(x, tl.tensor):
+        y = tl.full([], number, tl.float32)
+    elif isinstance(number, float) and not x.dtype.is_floating():  # noqa: SIM114 (x may be a number above)
+        y = tl.full([], number, tl.float32)
     else:
-        if isinstance(x, tl.tensor):
-            if x.dtype.is_floating():
-                y = tl.full([], number, x.dtype)
-            else:
-                y = tl.core.to_tensor(number)
-        else:
-            y = tl.core.to_tensor(number)
+        y = tl.full([], number, x.dtype)
     return y
 
 

@@ -2,10 +2,12 @@
 
 import torch
 
-from rafters.lang._define import define, tl
+from rafters.lang._define import INTERPRETED, define, helper, tl
+from rafters.lang._float32 import copysign32
 from rafters.lang.arithmetic import _real
 from rafters.lang.extrema import clamp
 
+NAN = float("nan")
 _TORCH_TYPES = {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
 
 
@@ -15,13 +17,29 @@ def _cast_meaning(x, dtype):
     return torch.clamp(x, -limit, limit).to(dtype)
 
 
+@helper
+def _round_to_bits(x, MANTISSA: "tl.constexpr", LOWEST: "tl.constexpr"):
+    """float32 x at the nearest number (half to even) of MANTISSA bits after the point and smallest normal exponent LOWEST."""
+    # 1.5 * 2^(23 - MANTISSA) times the power of two below |x|: its last place is the one to round to.
+    exponent = tl.maximum(x.to(tl.int32, bitcast=True) & 0x7F800000, (127 + LOWEST) << 23)
+    c = ((exponent + ((23 - MANTISSA) << 23)) | 0x400000).to(tl.float32, bitcast=True)
+    return tl.where(x == x, copysign32((x + c) - c, x), NAN)
+
+
 @define(_cast_meaning)
 def cast_fp8(x, dtype: "tl.constexpr"):
-    """x as `tl.float8e4nv` or `tl.float8e5`: nearest even, saturating (448, 57344), NaN stays NaN."""
+    """x as `tl.float8e4nv` or `tl.float8e5`: nearest even, saturating (448, 57344; infinities too), NaN stays NaN.
+
+    float8e4nv needs sm_89 or newer, whose conversion is exact. Elsewhere Triton's own conversions truncate or round twice
+    (float8e5 before sm_89, the interpreter), so the value is rounded first.
+    """
+    y = x.to(tl.float32)
     if dtype == tl.float8e5:
-        y = clamp(_real(x), -57344.0, 57344.0)
+        y = _round_to_bits(clamp(y, -57344.0, 57344.0), 2, -14)
+    elif INTERPRETED:
+        y = _round_to_bits(clamp(y, -448.0, 448.0), 3, -6)
     else:
-        y = clamp(_real(x), -448.0, 448.0)
+        y = clamp(y, -448.0, 448.0)
     return y.to(dtype)
 
 
@@ -44,6 +62,6 @@ def div_by(x, scale):
         r = tl.div_rn(1.0, s)
         x = x * power
         q = x * r
-        y = tl.fma(tl.fma(s * -1.0, q, x), r, q)
-        y = tl.where(y == y, y, q)  # no remainder at an infinity
+        rest = tl.fma(s * -1.0, q, x)
+        y = tl.where(tl.abs(rest) > 0, tl.fma(rest, r, q), q)  # NaN beside an infinity; 0 would lose the sign of -0
     return y
