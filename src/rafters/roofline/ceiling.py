@@ -70,6 +70,19 @@ class Ceilings:
         return dict(sorted(best.items()))
 
     @property
+    def cache_plateau(self) -> tuple[float, int] | None:
+        """Bandwidth in bytes/s of a copy that stays in the last cache, and the bytes up to which it does; None if none shows.
+
+        The edge is the largest footprint above the geometric mean of the plateau and the memory's bandwidth.
+        """
+        hot = [(p.bytes / p.seconds, p.bytes) for p in self.points if p.state == "hot"]
+        memory = self.mixes.get(0.5)
+        if not hot or not memory or max(hot)[0] < 1.2 * memory:
+            return None
+        top = max(hot)[0]
+        return top, max(size for bandwidth, size in hot if bandwidth > (top * memory) ** 0.5)
+
+    @property
     def t0(self) -> float:
         """The smaller of the two launch floors, in seconds: what a small call can reach on this device."""
         return min(self.launch_floor_s, self.launch_floor_pdl_s or self.launch_floor_s)

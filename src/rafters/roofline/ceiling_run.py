@@ -1,5 +1,6 @@
 """Measuring the ceilings: candidates race at one footprint, the winner sweeps the footprints, a launch floor is fitted."""
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,9 +10,10 @@ import torch
 from rafters import device as devices
 from rafters.errors import MeasureError
 from rafters.roofline import clocks as clocking
+from rafters.roofline import compute, sampling, streams, timers
 from rafters.roofline import rotation as rotating
-from rafters.roofline import sampling, streams, timers
 from rafters.roofline.ceiling import Ceilings, Point
+from rafters.roofline.statistics import Summary
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
@@ -24,21 +26,27 @@ class Plan:
     footprints: tuple[int, ...]
     race_at: int
     rule: sampling.Rule
+    hot_footprints: tuple[int, ...] = ()
 
 
 def plan(facts: devices.DeviceFacts, quick: bool) -> Plan:
-    """GPU: 64 KB to 4 GB; CPU: 64 KB to eight times the last-level cache (bounded by memory)."""
+    """GPU: 64 KB to 4 GB; CPU: 64 KB to eight times the last-level cache (bounded by memory).
+
+    The hot footprints go from 1/32 of the last cache to 4 times it, to find where it ends.
+    """
+    around = tuple(int(facts.l2_bytes * 2.0**i) for i in range(-5, 3, 2 if quick else 1))
     four = (streams.READ, streams.WRITE, streams.COPY, streams.ADD)
     every = (*four, streams.TRIAD, streams.THREE_TO_ONE, streams.ONE_TO_TWO)
     if facts.kind == "cuda":
         most = facts.memory_bytes // 8
         sizes = (64 * KIB, MIB, 16 * MIB, 256 * MIB, 2 * GIB) if quick else tuple(64 * KIB << (2 * i) for i in range(9))
-        rule = sampling.Rule(10, 0.05, 0.004, 0.4, 0.02) if quick else sampling.Rule(20, 0.3, 0.002, 1.0, 0.1)
-        return Plan(four if quick else every, tuple(min(s, most) for s in sizes), min(GIB, most), rule)
-    largest = min(max(8 * facts.l2_bytes, 256 * MIB), facts.memory_bytes // 16)
+        sizes = tuple(min(s, most) for s in sizes)
+        rule = sampling.Rule(10, 0.05, 0.004, 0.4, 0.02) if quick else sampling.Rule(20, 0.2, 0.002, 0.6, 0.05)
+        return Plan(four if quick else every, sizes, min(GIB, most), rule, around)
+    largest = min((4 if quick else 8) * facts.l2_bytes, facts.memory_bytes // 16)
     sizes = (64 * KIB, MIB, 16 * MIB, largest) if quick else (*(64 * KIB << (2 * i) for i in range(6)), largest)
     rule = sampling.Rule(8, 0.1, 0.01, 0.3, 0.02) if quick else sampling.Rule(20, 0.4, 0.005, 1.5, 0.1)
-    return Plan(four if quick else every[:5], sizes, largest, rule)
+    return Plan(four if quick else every[:5], sizes, largest, rule, () if quick else around)
 
 
 def run(device: torch.device, *, quick: bool, progress: Callable[[str], None]) -> Ceilings:
@@ -55,23 +63,25 @@ def run(device: torch.device, *, quick: bool, progress: Callable[[str], None]) -
             continue
         for c in runners:
             streams.verify(c, mix, device)
-        raced = {c.name: time_stream(c, mix, todo.race_at, facts, device, todo.rule) for c in runners}
-        winner = min(runners, key=lambda c: raced[c.name].seconds)
-        points.append(raced[winner.name])
+        raced = {c.name: summary_of(c, mix, todo.race_at, facts, device, todo.rule) for c in runners}
+        winner = min(runners, key=lambda c: raced[c.name].median)
         # A quick run takes the curve down to small sizes from the copy alone; the other mixes give their bandwidth.
         for size in todo.footprints if mix is streams.COPY or not quick else todo.footprints[-1:]:
             progress(f"{mix.name}: {size / 1e6:,.2f} MB by {winner.name}")
             points.append(time_stream(winner, mix, size, facts, device, todo.rule))
-        if pdl and mix is streams.COPY:
-            with_pdl = _pdl_points(mix, todo, facts, device, quick)
+        if mix is streams.COPY:
+            with_pdl = _pdl_points(mix, todo, facts, device, quick) if pdl else []
+            progress(f"{mix.name}: the cache by {winner.name}")
+            points += [time_stream(winner, mix, s, facts, device, todo.rule, hot=True) for s in todo.hot_footprints]
     if not points:
         raise MeasureError(f"no stream runs on {device}")
     bandwidths = Ceilings(facts, tuple(points), 0.0).mixes
     return Ceilings(
         device=facts,
         points=tuple(points),
-        launch_floor_s=launch_floor(points, bandwidths),
+        launch_floor_s=launch_floor([p for p in points if p.state == "cold"], bandwidths),
         launch_floor_pdl_s=launch_floor(with_pdl, bandwidths) if with_pdl else None,
+        compute=compute.compute_ceilings(device, quick=quick, progress=progress),
         quick=quick,
         environment=devices.environment(device).id,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -92,16 +102,33 @@ def time_stream(
 
     Nobody else computes on a GPU while we do; on a CPU other processes take their turns, and a ceiling is what is left without.
     """
+    summary = summary_of(candidate, mix, footprint, facts, device, rule, hot=hot)
+    seconds = summary.median if device.type == "cuda" else summary.min
+    moved = mix.bytes(mix.elements(footprint))
+    return Point(mix.name, mix.read_fraction, moved, seconds, candidate.name, "hot" if hot else "cold")
+
+
+def summary_of(
+    candidate: streams.Candidate,
+    mix: streams.Mix,
+    footprint: int,
+    facts: devices.DeviceFacts,
+    device: torch.device,
+    rule: sampling.Rule,
+    *,
+    hot: bool = False,
+) -> Summary:
+    """Seconds of one launch of a stream."""
     elements = mix.elements(footprint)
     moved = mix.bytes(elements)
     rotation = rotating.build(lambda: streams.arguments(mix, elements, device), moved, facts, device, hot=hot)
-    timer = timers.choose(candidate.run, rotation, device)
+    threads = torch.get_num_threads()
     try:
-        summary = sampling.sample(timer, clocking.reader(device), rule).summary()
+        torch.set_num_threads(candidate.threads or threads)
+        with contextlib.closing(timers.choose(candidate.run, rotation, device)) as timer:
+            return sampling.sample(timer, clocking.reader(device), rule).summary()
     finally:
-        timer.close()
-    seconds = summary.median if device.type == "cuda" else summary.min
-    return Point(mix.name, mix.read_fraction, moved, seconds, candidate.name, "hot" if hot else "cold")
+        torch.set_num_threads(threads)
 
 
 def launch_floor(points: list[Point], bandwidths: dict[float, float]) -> float:

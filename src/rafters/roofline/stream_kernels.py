@@ -1,8 +1,10 @@
-"""Triton's side of the bandwidth ceilings: one kernel for every mix of streams read and written. Imported only on a GPU."""
+"""Triton's side of the ceilings: a kernel for every mix of streams, one of multiply-adds. Imported only on a GPU."""
 
 # Compile-time arguments are UPPER, and the arguments of a jitted body are blocks, for which Python has no type.
 # ruff: noqa: N803
 # mypy: disable-error-code="no-untyped-def, untyped-decorator"
+
+from collections.abc import Callable
 
 import torch
 import triton
@@ -37,13 +39,6 @@ def stream_kernel(a, b, c, out, second, scale, READS: tl.constexpr, WRITES: tl.c
         tl.store(second + at, value)
 
 
-@triton.jit
-def empty_kernel(_x, PDL: tl.constexpr):
-    if PDL:
-        gdc_wait()
-        gdc_launch_dependents()
-
-
 def launch(
     reads: list[torch.Tensor], writes: list[torch.Tensor], mix_writes: int, scale: float, shape: tuple[int, int], pdl: bool
 ) -> None:
@@ -68,7 +63,26 @@ def launch(
     )
 
 
-def launch_empty(x: torch.Tensor, pdl: bool) -> None:
-    """A kernel that does nothing: the floor under every launch."""
-    options = {"launch_pdl": True} if pdl else {}
-    empty_kernel[(1,)](x, PDL=pdl, num_warps=1, **options)
+@triton.jit
+def fma_kernel(out, ROUNDS: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    # x -> x / 2 + 1 goes to 2 from anywhere: the result can be checked, and no round can be left out.
+    x = at.to(tl.float32) * 0.0009765625
+    half, one = tl.full((BLOCK,), 0.5, tl.float32), tl.full((BLOCK,), 1.0, tl.float32)
+    for _ in range(ROUNDS):
+        for _ in tl.static_range(32):
+            x = tl.fma(x, half, one)
+    tl.store(out + at, x)
+
+
+def fma_work(device: torch.device) -> tuple[int, Callable[[], torch.Tensor], Callable[[torch.Tensor], bool]]:
+    """FLOPs, the launch and the check of dependent multiply-adds, four chains a thread and 64 warps an SM."""
+    block, rounds = 512, 256
+    programs = torch.cuda.get_device_properties(device).multi_processor_count * 64
+    out = torch.empty(programs * block, device=device)
+
+    def run() -> torch.Tensor:
+        fma_kernel[(programs,)](out, ROUNDS=rounds, BLOCK=block, num_warps=4)
+        return out
+
+    return 2 * 32 * rounds * block * programs, run, lambda result: bool(((result - 2).abs() < 1e-5).all())

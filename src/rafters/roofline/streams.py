@@ -43,24 +43,39 @@ THREE_TO_ONE, ONE_TO_TWO = Mix("3:1", 3, 1), Mix("1:2", 1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One way to move the bytes of a mix. It takes the reads, then the outputs."""
+    """One way to move the bytes of a mix. It takes the reads, then the outputs; `threads` is for a CPU, None as many as set."""
 
     name: str
     run: Callable[..., Any]
+    threads: int | None = None
 
 
 def arguments(mix: Mix, elements: int, device: torch.device) -> Arguments:
     """Random inputs and unwritten outputs. A read writes one partial sum for every 256 elements at most."""
-    reads = [torch.randn(elements, device=device) for _ in range(mix.reads)]
+    reads = [_random(elements, device) for _ in range(mix.reads)]
     written = [elements] * mix.writes or [max(elements // 256, 1)]
     return (*reads, *(torch.empty(n, device=device) for n in written))
+
+
+def _random(elements: int, device: torch.device) -> torch.Tensor:
+    if device.type == "cuda":
+        return torch.randn(elements, device=device)
+    # Drawing is much slower than copying on a CPU, whose timing does not depend on values.
+    return torch.randn(GRAIN).repeat(elements // GRAIN)
+
+
+def _thread_counts(quick: bool) -> list[int]:
+    """All threads and one; in a full run the powers of two between as well."""
+    most = torch.get_num_threads()
+    between = [] if quick else [1 << i for i in range(1, 10) if 1 << i < most]
+    return sorted({1, *between, most}, reverse=True)
 
 
 def candidates(mix: Mix, device: torch.device, *, quick: bool = False, pdl: bool = False) -> list[Candidate]:
     """What competes for the ceiling of `mix`: torch's own call where it has one, and on a GPU the Triton streams."""
     found = [] if pdl else _torch_candidates(mix)
     if device.type != "cuda":
-        return found
+        return [Candidate(f"{c.name} x {n}", c.run, n) for c in found for n in _thread_counts(quick)]
     try:
         from rafters.roofline import stream_kernels
     except ImportError:  # no triton: torch's own calls alone
