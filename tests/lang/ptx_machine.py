@@ -80,7 +80,7 @@ _COMPARE = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.great
 
 
 class Machine:
-    """`Machine(ptx)(out_dtype, *arrays)`: what the kernel stores for these inputs (float32, int32 or uint32 arrays)."""
+    """`Machine(ptx)(out_dtype, *arrays)`: what the kernel stores to its last argument, the arrays being the others."""
 
     def __init__(self, ptx, approx_ulps=0.0):
         self.approx_ulps = approx_ulps
@@ -92,7 +92,7 @@ class Machine:
 
     def __call__(self, out_dtype, *arrays):
         self.size = arrays[0].size
-        self.memory = [np.zeros(self.size, U32), *(np.ascontiguousarray(a).view(U32) for a in arrays)]
+        self.memory = [*(np.ascontiguousarray(a).view(U32) for a in arrays), np.zeros(self.size, U32)]
         self.registers, self.predicates = {}, {}
         self.active, waiting = None, {}  # lanes that run; lanes that jumped forward to a label
         with np.errstate(all="ignore"):
@@ -109,7 +109,7 @@ class Machine:
                     self.active = self._lanes() & ~taken
                 elif line != "ret":
                     self._step(line)
-        return self.memory[0].view(out_dtype)
+        return self.memory[-1].view(out_dtype)
 
     def _lanes(self):
         return np.ones(self.size, bool) if self.active is None else self.active
@@ -178,6 +178,9 @@ class Machine:
         elif kind == "f32" and name.removesuffix(".f32") in _FLOAT:
             result = _FLOAT[name.removesuffix(".f32")](*(self._read(a, F32) for a in args[1:]))
             self._write(args[0], np.asarray(result, F32))
+        elif kind == "s32" and name in ("max", "min"):
+            pick = np.maximum if name == "max" else np.minimum
+            self._write(args[0], pick(*(self._read(a, I32) for a in args[1:])))
         elif kind in ("b32", "s32", "u32") and name in _INT:
             self._write(args[0], _INT[name](*(self._read(a, U32) for a in args[1:])))
         else:

@@ -25,9 +25,9 @@ def _beside(number, x):
     """An operand that stands beside `x`: a Python float takes the type of a float `x` (Triton would round it to float32)."""
     if isinstance(number, tl.tensor):
         y = number
-    elif not isinstance(x, tl.tensor):
+    elif not isinstance(x, tl.tensor):  # noqa: SIM114 (Triton evaluates both sides of an `or`)
         y = tl.full([], number, tl.float32)
-    elif isinstance(number, float) and not x.dtype.is_floating():  # noqa: SIM114 (x may be a number above)
+    elif isinstance(number, float) and not x.dtype.is_floating():
         y = tl.full([], number, tl.float32)
     else:
         y = tl.full([], number, x.dtype)

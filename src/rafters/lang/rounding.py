@@ -35,12 +35,13 @@ def cast_fp8(x, dtype: "tl.constexpr"):
     """
     y = x.to(tl.float32)
     if dtype == tl.float8e5:
-        y = _round_to_bits(clamp(y, -57344.0, 57344.0), 2, -14)
-    elif INTERPRETED:
-        y = _round_to_bits(clamp(y, -448.0, 448.0), 3, -6)
+        z = _round_to_bits(clamp(y, -57344.0, 57344.0), 2, -14).to(dtype)
+    elif INTERPRETED:  # it also makes a number of a NaN
+        z = _round_to_bits(clamp(y, -448.0, 448.0), 3, -6).to(dtype)
+        z = tl.where(y == y, z.to(tl.uint8, bitcast=True), 0x7F).to(tl.uint8).to(dtype, bitcast=True)
     else:
-        y = clamp(y, -448.0, 448.0)
-    return y.to(dtype)
+        z = clamp(y, -448.0, 448.0).to(dtype)
+    return z
 
 
 @define(torch.true_divide)
