@@ -39,7 +39,7 @@ def build(spec: Spec, arguments: dict[str, Any], given: Sequence[torch.Tensor], 
     device = common_device(spec, arguments)
     resolved = _with_given(spec, resolved, given)
     results = [r for r in resolved.results if r.into is None]
-    outputs = _outputs(spec, resolved)
+    outputs = outputs_of(spec, resolved)
     if 0 in resolved.shape:
         return Plan(_empty_runner(spec, results, device, bool(given)), resolved)
     if device.type == "cpu":
@@ -119,7 +119,7 @@ def result_names(spec: Spec) -> list[str]:
     return [f"{n}_result" if n in taken else n for n in names_]
 
 
-def _outputs(spec: Spec, resolved: Resolved) -> tuple[Piece, ...]:
+def outputs_of(spec: Spec, resolved: Resolved) -> tuple[Piece, ...]:
     """The pieces written, each with the tensor it belongs to as `argument`."""
     from dataclasses import replace
 
@@ -400,5 +400,5 @@ def _cpu_runner(
 def source(spec: Spec, arguments: dict[str, Any], chosen: Target | None = None) -> str:
     """The generated module of a call, without compiling it."""
     resolved = resolve(spec, arguments)
-    made, _ = prepare(spec, resolved, _outputs(spec, resolved), arguments, (), chosen or Target("cuda", 90, 32), pdl=True)
+    made, _ = prepare(spec, resolved, outputs_of(spec, resolved), arguments, (), chosen or Target("cuda", 90, 32), pdl=True)
     return made[0].text
