@@ -63,6 +63,6 @@ def div_by(x, scale):
         r = tl.div_rn(1.0, s)
         x = x * power
         q = x * r
-        rest = tl.fma(s * -1.0, q, x)
-        y = tl.where(tl.abs(rest) > 0, tl.fma(rest, r, q), q)  # NaN beside an infinity; 0 would lose the sign of -0
+        y = tl.fma(tl.fma(s * -1.0, q, x), r, q)
+        y = tl.where(tl.abs(y) > 0, y, q)  # NaN beside an infinity, and a zero without its sign
     return y
