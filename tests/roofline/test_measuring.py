@@ -23,7 +23,7 @@ class Roof:
     def bandwidth(self, read_fraction):
         return 1e9
 
-    def attainable_seconds(self, cost):
+    def attainable_seconds(self, cost, dtype):
         return 10e-6 + cost.total_bytes / 1e9
 
 

@@ -60,12 +60,10 @@ class Ceilings:
 
     @property
     def mixes(self) -> dict[float, float]:
-        """Read fraction -> bandwidth in bytes/s of large streams (1/16 of the largest and up), in order of the fraction."""
-        cold = [p for p in self.points if p.state == "cold"]
-        large = max((p.bytes for p in cold), default=0) / 16
+        """Read fraction -> the largest bandwidth in bytes/s that a stream from memory reached, in order of the fraction."""
         best: dict[float, float] = {}
-        for p in cold:
-            if p.bytes >= large:
+        for p in self.points:
+            if p.state == "cold":
                 best[p.read_fraction] = max(best.get(p.read_fraction, 0.0), p.bytes / p.seconds)
         return dict(sorted(best.items()))
 
@@ -99,9 +97,15 @@ class Ceilings:
         slope = lower[1] + part * (upper[1] - lower[1])
         return slope if total_bytes is None else total_bytes / (self.t0 + total_bytes / slope)
 
-    def attainable_seconds(self, cost: Cost) -> float:
-        """T(V) = t0 + V / B(mix): the least time of a call that moves V bytes."""
-        return self.t0 + (cost.total_bytes / self.bandwidth(cost.read_fraction) if cost.total_bytes else 0.0)
+    def attainable_seconds(self, cost: Cost, dtype: str = "") -> float:
+        """T = t0 + max(V / B(mix), F / C): the least time of a call that moves V bytes and does F operations.
+
+        C is the best arithmetic ceiling of `dtype` ("bfloat16"); where none was measured the bytes alone count.
+        """
+        compute = max((c.burst for c in self.compute if c.dtype == dtype), default=0.0)
+        arithmetic = cost.flops / compute if compute else 0.0
+        memory = cost.total_bytes / self.bandwidth(cost.read_fraction) if cost.total_bytes else 0.0
+        return self.t0 + max(memory, arithmetic)
 
     def to_json(self) -> dict[str, Any]:
         """The published form; `from_json` reads it back."""

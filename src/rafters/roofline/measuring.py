@@ -15,7 +15,7 @@ from rafters.cost import Cost
 from rafters.errors import MeasureError
 from rafters.roofline import check as checking
 from rafters.roofline import clocks as clocking
-from rafters.roofline import counting, sampling, timers, verdict
+from rafters.roofline import counting, declaring, sampling, timers, verdict
 from rafters.roofline import rotation as rotating
 from rafters.roofline.measurement import Measurement
 from rafters.roofline.statistics import summarize
@@ -30,7 +30,7 @@ class Roof(Protocol):
 
     def bandwidth(self, read_fraction: float) -> float | None: ...
 
-    def attainable_seconds(self, cost: Cost) -> float | None: ...
+    def attainable_seconds(self, cost: Cost, dtype: str) -> float | None: ...
 
 
 def measure(
@@ -45,7 +45,7 @@ def measure(
     """Time of one call of `fn`, in seconds, with its interval, its host cost and a verdict.
 
     `args` is a sequence of arguments (copied as often as the rotation needs) or a function that makes a new set. Without `cost`
-    one call is watched and counted (`count`). `reference` is called with the same arguments; without it the result is not
+    the one `fn` declares is taken (`measured`), else one call is watched and counted (`count`). `reference` is called with the same arguments; without it the result is not
     checked, and a note says so. Options are those of `race`.
     Raises MeasureError if nothing can be measured; a result that is wrong or impossible is a verdict, not an error.
     """
@@ -92,6 +92,8 @@ def race(
     baseline = next(iter(providers))
     common_notes: list[str] = []
     if cost is None:
+        cost = next((c for fn in providers.values() if (c := declaring.declared_cost(fn, first))), None)
+    if cost is None:
         counted = counting.count(reference or providers[baseline], first)
         cost = counted.minimum
         if counted.hidden:
@@ -127,15 +129,16 @@ def race(
     if where.type == "cuda":
         torch.cuda.empty_cache()
 
+    named = dtype if dtype is not None else _dtype(first)
     common: dict[str, Any] = {
         "shape": shape if shape is not None else _shape(first),
-        "dtype": dtype if dtype is not None else _dtype(first),
+        "dtype": named,
         "cost": cost,
         "state": "hot" if hot else "cold",
         "family": family,
         "environment": _environment_id(where),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "attainable_s": ceilings.attainable_seconds(cost) if ceilings and not hot else None,
+        "attainable_s": ceilings.attainable_seconds(cost, named) if ceilings and not hot else None,
         "ceiling": ceilings.bandwidth(cost.read_fraction) if ceilings and not hot else None,
     }
     limit = None if hot else (common["ceiling"] or facts.theoretical_bandwidth)
