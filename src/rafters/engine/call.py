@@ -1,7 +1,7 @@
 """From the arguments of a call to operands: checks, views, dtypes, shapes. Shared by the kernel, the CPU path and the fake function."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class Resolved:
     values: dict[str, torch.dtype]
     results: tuple[Result, ...]
     outputs: tuple[tuple[int, View, torch.dtype], ...]
+    index_ranks: dict[str, int] = field(default_factory=dict)
 
 
 def resolve(spec: Spec, arguments: dict[str, Any]) -> Resolved:
@@ -67,7 +68,15 @@ def resolve(spec: Spec, arguments: dict[str, Any]) -> Resolved:
     shape = _domain(spec, inputs, indices)
     values, numbers = _values(spec, arguments, typed, common)
     results, outputs = _results(spec, arguments, shape, inputs, common, dtypes)
-    return Resolved(shape, common, inputs, tuple(indices.values()), numbers, values, results, outputs)
+    aligned = tuple(_leading(index, len(shape)) for index in indices.values())
+    ranks = {name: len(index.shape) for name, index in indices.items()}
+    return Resolved(shape, common, inputs, aligned, numbers, values, results, outputs, ranks)
+
+
+def _leading(index: Piece, rank: int) -> Piece:
+    """An index over the domain: its dimensions are the first ones."""
+    rest = rank - len(index.shape)
+    return replace(index, shape=(*index.shape, *(1,) * rest), strides=(*index.strides, *(0,) * rest))
 
 
 def _typed(spec: Spec, arguments: dict[str, Any]) -> list[Typed]:
@@ -258,7 +267,9 @@ def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], nam
         result = resolved.results[position]
         piece = part(spec.name, Piece(name, view.source or "out", result.shape, result.strides, dtype), view.part)
         if view.rows:
-            piece = gather(spec.name, piece, indices[view.rows], rank)
+            index = indices[view.rows]
+            index = replace(index, shape=index.shape[: resolved.index_ranks[view.rows]])
+            piece = gather(spec.name, piece, index, rank)
         expected = (*resolved.shape[:-1], 1) if spec.outputs[len(pieces)].per_row else resolved.shape
         if (
             tuple(geometry.broadcast_shapes([piece.shape, expected])) != tuple(piece.shape)

@@ -12,6 +12,7 @@ from rafters.engine.form import CONSTEXPR, NUMBER, Form
 from rafters.engine.layout import Layout
 from rafters.engine.target import Target, options
 from rafters.errors import CompileError, RaftersError
+from rafters.lang._define import has_triton
 
 _POINTERS = {"int1": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float8e4nv": "fp8e4nv",
              "float8e5": "fp8e5", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}  # fmt: skip
@@ -133,15 +134,14 @@ def _compile_time(name: str, form: Form, layout: Layout, typing: Typing, constex
 
 def compile_recipe(made: Recipe) -> Any:
     """The CompiledKernel of a recipe, for any target, with or without a device; asserts that every option took effect."""
-    from rafters.lang._define import has_triton
-
     if not has_triton():
         raise module.no_triton()
     import triton
     import triton.language as tl
     from triton.compiler import ASTSource
 
-    function = module.jit_function(made.text, made.kernel, made.body)
+    # without a text the body is the kernel: it was written by hand
+    function = module.jit_function(made.text, made.kernel, made.body) if made.text else made.body
     names = [name for name, _ in made.signature]
     values = {(names.index(n),): getattr(tl, v) if isinstance(v, TypeName) else v for n, v in made.constants}
     attributes = {(position,): [["tt.divisibility", divisor]] for position, divisor in made.divisors}

@@ -2,7 +2,8 @@
 
 from rafters.engine.spec import Output, View
 from rafters.operator.declare import elementwise, rowwise
+from rafters.operator.handwritten import Launch, kernel
 from rafters.operator.op import Op
 from rafters.operator.options import options
 
-__all__ = ["Op", "Output", "View", "elementwise", "options", "rowwise"]
+__all__ = ["Launch", "Op", "Output", "View", "elementwise", "kernel", "options", "rowwise"]

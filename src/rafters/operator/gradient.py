@@ -11,7 +11,6 @@ import torch
 
 from rafters.engine.spec import Spec
 from rafters.errors import RaftersError
-from rafters.operator.traced import traced_form
 
 
 def differentiable(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -46,7 +45,7 @@ def differentiable(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
                 values = list(arguments)
                 for i, value in zip(wanted, inputs, strict=True):
                     values[i] = value
-                made = traced_form(spec, dict(zip(names, values, strict=True)))
+                made = op.form.differentiable_form(dict(zip(names, values, strict=True)))
                 return tuple(made[i] for i in live)
 
             _, pull = torch.func.vjp(chosen, *(arguments[i] for i in wanted))
@@ -57,8 +56,6 @@ def differentiable(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     def call(arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
         if any(p.mutated for p in spec.parameters):
             raise RaftersError(f"{spec.name}: it overwrites an argument and has no gradient; call it under torch.no_grad()")
-        if spec.reference is not None:
-            raise RaftersError(f"{spec.name}: an op with reference= has no gradient of its own; call it under torch.no_grad()")
         return Function.apply(run, *arguments)
 
     return call

@@ -9,12 +9,11 @@ import torch
 from rafters.cost import Cost
 from rafters.engine import plan as plans
 from rafters.engine import variant
-from rafters.engine.overlap import check_outputs
 from rafters.engine.spec import CONSTEXPR, SCALAR, Spec
 from rafters.errors import ArgumentError, RaftersError, argument_error
-from rafters.operator import call_text, costing, gate, registration
+from rafters.operator import call_text, gate, registration
+from rafters.operator.from_body import FromBody
 from rafters.operator.options import current
-from rafters.operator.traced import traced_form
 
 MAX_PLANS = 4096
 
@@ -25,8 +24,9 @@ class Op:
     `op(*arguments)` calls it; `out=` takes the caller's result tensors. A subclass per op carries the generated `__call__`.
     """
 
-    def __init__(self, spec: Spec) -> None:
+    def __init__(self, spec: Spec, form: Any) -> None:
         self.spec = spec
+        self.form = form  # FromBody or FromKernel: how the op's derived forms come about
         self.name = spec.name
         self.__name__ = spec.name
         self.__qualname__ = spec.name
@@ -75,12 +75,12 @@ class Op:
         found = self._other_plans.get(key)
         named = self._named(arguments)
         if found is None:
-            found = plans.build(spec, named, given, self._variants, current.pdl)
+            found = self.form.build(named, given, self._variants, current.pdl)
             _keep(self._other_plans, key, found)
             if not given and all(named[p.name] is None or isinstance(named[p.name], torch.Tensor) for p in spec.tensors):
                 _keep(self._plans, self._key(*arguments), found.run)
         if given or any(p.mutated for p in spec.parameters):
-            check_outputs(spec, named, found.resolved, given)
+            self.form.check(named, found, given)
         return found.run(*arguments, *given)
 
     def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
@@ -137,25 +137,23 @@ class Op:
 
     def reference(self, *arguments: Any, **keywords: Any) -> Any:
         """The op in PyTorch operations: its traced form, or the `reference=` it was given."""
-        values = self._bound(arguments, keywords)
-        if self.spec.reference is not None:
-            return self.spec.reference(*values)
-        made = traced_form(self.spec, self._named(values))
-        return made[0] if len(made) == 1 else made
+        return self.form.reference(self._named(self._bound(arguments, keywords)))
 
     def cost(self, *arguments: Any, **keywords: Any) -> Cost:
         """Minimum bytes and FLOPs of this call; nothing is run."""
-        return costing.cost(self.spec, self._named(self._bound(arguments, keywords)))
+        cost: Cost = self.form.cost(self._named(self._bound(arguments, keywords)))
+        return cost
 
     def plan(self, *arguments: Any, **keywords: Any) -> plans.Plan:
         """What such a call would do: layout, variant, argument values. Compiles the kernel if it is not there yet."""
-        return plans.build(self.spec, self._named(self._bound(arguments, keywords)), (), self._variants, current.pdl)
+        plan: plans.Plan = self.form.build(self._named(self._bound(arguments, keywords)), (), self._variants, current.pdl)
+        return plan
 
     def source(self, *arguments: Any, **keywords: Any) -> str:
         """The generated Triton module of such a call, on any machine; with no arguments, that of contiguous float32 tensors."""
         if not arguments and not keywords:
             arguments = tuple(torch.empty(16, 64) for p in self.spec.tensors)
-        return plans.source(self.spec, self._named(self._bound(arguments, keywords)))
+        return str(self.form.source(self._named(self._bound(arguments, keywords))))
 
     def variants(self) -> list[dict[str, Any]]:
         """The compiled variants of this op in this process."""
@@ -165,7 +163,7 @@ class Op:
         """Compiles what each of these calls (sequences of arguments) needs, without running it; returns how many variants there are."""
         for call in calls:
             values = self._bound(tuple(call), {})
-            plans.build(self.spec, self._named(values), (), self._variants, current.pdl)
+            self.form.build(self._named(values), (), self._variants, current.pdl)
         return len(self._variants)
 
 
@@ -182,11 +180,13 @@ def _find(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def make_op(spec: Spec) -> Op:
+def make_op(spec: Spec, form: Any = None) -> Op:
     """The op of a spec, with a call written for its signature."""
+    form = form or FromBody(spec)
+    form.spec = spec
     call = call_text.call_function(spec.name, spec.parameters, gate.NAMES)
     names = ", ".join(p.name for p in spec.parameters)
     space = dict(gate.NAMES)
     exec(f"def _key(self, {names}):\n    return ({', '.join(call_text.key_terms(spec.parameters))},)\n", space)
     kind = type(f"Op_{spec.name}", (Op,), {"__call__": call, "_key": space["_key"]})
-    return kind(spec)  # type: ignore[no-any-return]
+    return kind(spec, form)  # type: ignore[no-any-return]

@@ -10,9 +10,8 @@ from typing import Any
 
 import torch
 
-from rafters.engine.call import resolve
-from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter, Spec
-from rafters.errors import BodyError, RaftersError
+from rafters.engine.spec import INDEX, SCALAR, TENSOR, Parameter, Spec
+from rafters.errors import BodyError
 from rafters.operator import gate
 from rafters.operator.gradient import differentiable
 
@@ -101,14 +100,10 @@ def _implement(op: Any, library: torch.library.Library) -> None:
 
     def fake(*arguments: Any) -> Any:
         named = dict(zip((p.name for p in spec.parameters), arguments, strict=True))
-        resolved = resolve(spec, named)
+        specs = op.form.new_results(named)
         example = next(a for a in arguments if isinstance(a, torch.Tensor) and (a.dim() or all(
             b.dim() == 0 for b in arguments if isinstance(b, torch.Tensor))))  # fmt: skip
-        made = [
-            torch.empty_strided(r.shape, r.strides, dtype=r.dtype, device=example.device)
-            for r in resolved.results
-            if r.into is None
-        ]
+        made = [torch.empty_strided(shape, strides, dtype=dtype, device=example.device) for shape, strides, dtype in specs]
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
     for key in ("CPU", "CUDA"):
@@ -125,6 +120,3 @@ def _implement(op: Any, library: torch.library.Library) -> None:
         return differentiate(arguments, plain) if wanted else plain(*arguments)
 
     library.impl(spec.name, autograd, "Autograd")
-
-
-__all__ = ["CONSTEXPR", "RaftersError", "Registration", "register", "schema"]

@@ -1,6 +1,7 @@
 """Reads the body of an op at decoration: its source, its parameters and what it returns."""
 
 import ast
+import dataclasses
 import inspect
 import textwrap
 import types
@@ -84,7 +85,15 @@ def read(function: Any) -> Body:
     parameters = _parameters(body)
     if not any(p.kind == TENSOR for p in parameters):
         raise body.error("an op needs at least one tensor parameter (without an annotation, or torch.Tensor)", tree)
-    return Body(function, name, parameters, _outputs(body), tree, body.source, where)
+    return dataclasses.replace(body, parameters=parameters, outputs=_outputs(body))
+
+
+def signature(function: Callable[..., Any]) -> Body:
+    """The parameters of a function that is no body itself (it describes a launch): read the same way, its text left alone."""
+    tree = ast.FunctionDef(name=function.__name__, lineno=1)
+    where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+    body = Body(function, function.__name__, (), 0, tree, "", where)
+    return dataclasses.replace(body, parameters=_parameters(body))
 
 
 def _undecorated(tree: ast.FunctionDef) -> ast.FunctionDef:

@@ -33,7 +33,7 @@ _REDUCTIONS = {
     "amin": ("float('inf')", "lang.row_min"),
 }
 _COMPOUND = {"neg", "logical_not", "bitwise_not", "div", "pow", "sgn", "sign"}
-_TRANSPARENT = {"clone", "alias", "detach", "lift_fresh_copy", "expand", "view", "unsqueeze", "squeeze"}
+_TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "unsqueeze", "squeeze"}
 
 
 def emit(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], row_length: str, mask: Callable[[str], str]) -> list[str]:
@@ -48,6 +48,7 @@ class _Emitter:
     def __init__(
         self, graph: Graph, inputs: Sequence[str], outputs: Sequence[str], row_length: str, mask: Callable[[str], str]
     ) -> None:
+        self.module = graph.module
         self.nodes = list(graph.module.graph.nodes)
         self.outputs, self.row_length, self.mask = list(outputs), row_length, mask
         self.text: dict[torch.fx.Node, str] = {}
@@ -61,6 +62,9 @@ class _Emitter:
         for node in self.nodes:
             if node.op == "call_function":
                 self._node(node)
+            elif node.op == "get_attr":
+                constant = getattr(self.module, str(node.target))
+                self.text[node] = self._constant(constant.item(), constant.dtype)
             elif node.op == "output":
                 for name, value in zip(self.outputs, node.args[0], strict=True):
                     self.body.append(f"{name} = {self.text[value]}")
@@ -81,7 +85,7 @@ class _Emitter:
             self.compound.add(node)
 
     def _name(self, node: torch.fx.Node) -> str:
-        stem = {"sum": "total", "amax": "peak", "amin": "least"}.get(name_of(node), name_of(node).rstrip("_"))
+        stem = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}.get(name_of(node), name_of(node).rstrip("_"))
         name, count = stem, 1
         while name in self.taken:
             count += 1

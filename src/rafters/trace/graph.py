@@ -18,7 +18,7 @@ TILE, COLUMN, ROW, POINT = "tile", "column", "row", "point"
 SHAPES: dict[str, tuple[int, ...]] = {TILE: (ROWS, COLS), COLUMN: (1, COLS), ROW: (ROWS, 1), POINT: ()}
 
 _FREE = {"_to_copy", "clone", "view", "expand", "full", "full_like", "scalar_tensor", "empty_like", "zeros_like", "alias", "detach",
-         "lift_fresh_copy", "unsqueeze", "squeeze", "permute", "slice"}  # fmt: skip
+         "lift_fresh", "unsqueeze", "squeeze", "permute", "slice"}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +63,10 @@ REDUCTIONS = {"sum", "amax", "amin", "mean", "prod"}
 
 
 def name_of(node: torch.fx.Node) -> str:
-    """'mul' of aten.mul.Tensor."""
+    """'mul' of aten.mul.Tensor; 'view' of aten.view_copy, which functionalization writes for a view."""
     target = node.target
-    return (
-        target._schema.name.split("::")[-1]
-        if isinstance(target, torch._ops.OpOverload)
-        else getattr(target, "__name__", str(target))
-    )
+    name = target._schema.name.split("::")[-1] if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+    return name if name == "_to_copy" else name.removesuffix("_copy")
 
 
 def kind_of(node: torch.fx.Node) -> str:
