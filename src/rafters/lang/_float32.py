@@ -87,9 +87,10 @@ def expm1_32(x):
 
 @helper
 def near_reciprocal(d):
-    """1 / d for 1 <= d <= 2 to 2^-13: a parabola and one Newton step. A quotient that uses it is corrected by its remainder."""
-    r = tl.fma(d, 0.32323211431503296, -1.4545449018478394)
-    r = tl.fma(d, r, 2.1212117671966553)
+    """1 / d for 1 <= d <= 2 to 2^-18: a cubic and one Newton step. A quotient that uses it is corrected by its remainder."""
+    r = tl.fma(d, -0.22183699905872345, 1.3310221433639526)
+    r = tl.fma(d, r, -2.939340829849243)
+    r = tl.fma(d, r, 2.8284225463867188)
     return tl.fma(tl.fma(d * -1.0, r, 1.0), r, r)
 
 
