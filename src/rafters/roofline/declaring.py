@@ -9,23 +9,24 @@ from rafters.cost import Cost
 from rafters.errors import MeasureError
 
 P = ParamSpec("P")
+R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 # A number, or a function of the call's own arguments.
 Amount = int | Callable[..., int]
 
 
-class Measured(Protocol[P, R]):
+class Measured(Protocol[P, R_co]):
     """A function that knows its cost: it is called as before, and `cost(*args)` says what a call moves and computes."""
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
     def cost(self, *args: P.args, **kwargs: P.kwargs) -> Cost: ...
 
 
 def measured(
     *,
-    bytes: Amount | tuple[Amount, Amount],
-    flops: Amount = 0,  # noqa: A002: the public name is the word people know
+    bytes: Amount | tuple[Amount, Amount],  # noqa: A002  (the word of the field is worth a shadowed builtin)
+    flops: Amount = 0,
 ) -> Callable[[Callable[P, R]], Measured[P, R]]:
     """Declare what a call moves: `bytes` in all, or (read, written); a number, or a function of the call's arguments.
 

@@ -48,6 +48,7 @@ class Measurement:
     family: str = ""
     environment: str = ""
     date: str = ""
+    seed: int | None = None
     sandwiched_s: float | None = None
     ratio_to: str = ""
     ratio: float | None = None

@@ -45,8 +45,8 @@ def measure(
     """Time of one call of `fn`, in seconds, with its interval, its host cost and a verdict.
 
     `args` is a sequence of arguments (copied as often as the rotation needs) or a function that makes a new set. Without `cost`
-    the one `fn` declares is taken (`measured`), else one call is watched and counted (`count`). `reference` is called with the same arguments; without it the result is not
-    checked, and a note says so. Options are those of `race`.
+    the one `fn` declares is taken (`measured`), else one call is watched and counted (`count`). `reference` is called with the
+    same arguments; without it the result is not checked, and a note says so. Options are those of `race`.
     Raises MeasureError if nothing can be measured; a result that is wrong or impossible is a verdict, not an error.
     """
     label = name or getattr(fn, "__name__", None) or type(fn).__name__
@@ -137,6 +137,7 @@ def race(
         "state": "hot" if hot else "cold",
         "family": family,
         "environment": _environment_id(where),
+        "seed": torch.initial_seed(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "attainable_s": ceilings.attainable_seconds(cost, named) if ceilings and not hot else None,
         "ceiling": ceilings.bandwidth(cost.read_fraction) if ceilings and not hot else None,

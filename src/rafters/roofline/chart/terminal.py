@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from rafters.roofline.chart.model import Chart, Point, Roof, columns, quantity
 
+_CALL_WIDTH = 30
+_TEXT = ("call", "verdict", "mix", "by", "why")
 _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -108,19 +110,22 @@ def shares(chart: Chart, points: Sequence[Point], width: int, height: int) -> li
 
 
 def table(rows: Iterable[dict[str, str]], width: int) -> list[str]:
-    """Columns aligned; the widest text column is cut until the line fits, then columns fall away from the right."""
+    """Columns aligned in `width`: the dispensable ones fall away first, then the text of the call is cut."""
     found = list(rows)
     names = [n for n in found[0] if any(r[n] for r in found)]
     sizes = {n: max(len(n), *(len(r[n]) for r in found)) for n in names}
-    spare = width - sum(sizes.values()) - 2 * (len(names) - 1)
-    if spare < 0 and "call" in sizes:
-        sizes["call"] = max(12, sizes["call"] + spare)
-    for optional in ("host µs", "±", "L2", "of ceiling"):
-        if sum(sizes[n] for n in names) + 2 * (len(names) - 1) > width and optional in names:
+
+    def excess() -> int:
+        return sum(sizes[n] for n in names) + 2 * (len(names) - 1) - width
+
+    for optional in ("L2", "±", "of ceiling", "host µs"):
+        if optional in names and excess() > max(0, sizes.get("call", 0) - _CALL_WIDTH):
             names.remove(optional)
+    if excess() > 0 and "call" in sizes:
+        sizes["call"] = max(12, sizes["call"] - excess())
 
     def line(row: dict[str, str]) -> str:
-        cells = [row[n][: sizes[n]].ljust(sizes[n]) if n in ("call", "verdict") else row[n].rjust(sizes[n]) for n in names]
+        cells = [row[n][: sizes[n]].ljust(sizes[n]) if n in _TEXT else row[n].rjust(sizes[n]) for n in names]
         return "  ".join(cells).rstrip()
 
     return [line({n: n for n in names}), *(line(r) for r in found)]

@@ -1,0 +1,148 @@
+"""`rafters measure`: anybody's function on the roofline."""
+
+import importlib
+import importlib.util
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rafters import device as devices
+from rafters.cost import Cost
+from rafters.errors import MeasureError
+from rafters.roofline import Results, ceilings, measure, write
+from rafters.roofline.chart import model, terminal
+from rafters.roofline.declaring import measured
+
+
+def main(
+    function: Annotated[str, typer.Argument(help="file.py:function or package.module:function.")],
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(help="One case: shapes of the arguments, 4096x4096,4096; one shape serves all. '=1e-6' is a number."),
+    ] = None,
+    args: Annotated[str | None, typer.Option(help="file.py:function that returns the arguments, instead of shapes.")] = None,
+    dtype: Annotated[str, typer.Option(help="Dtype of the tensors; 4096:float32 sets one.")] = "float32",
+    bytes_: Annotated[
+        str | None, typer.Option("--bytes", help="Bytes a call moves, or 'read, written': x.nbytes, y.nbytes.")
+    ] = None,
+    flops: Annotated[str, typer.Option(help="FLOPs of a call, from the same names.")] = "0",
+    reference: Annotated[str | None, typer.Option(help="A function that gives the right result.")] = None,
+    hot: Annotated[bool, typer.Option("--hot", help="Leave the data in cache, and say so.")] = False,
+    device: Annotated[str | None, typer.Option(help="cuda, cuda:1 or cpu; the GPU if there is one.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0.1, help="Seconds a case may take.")] = 10.0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Append the results to this .jsonl file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+) -> None:
+    """Measure a function on the roofline of this device. Bytes are counted if they are not given. Exit status 1 unless valid."""
+    fn, where = load(function), devices.resolve(device)
+    known = None if hot else ceilings(where, quick=True)
+    found = []
+    for make in _cases(fn, shapes or [], args, dtype, str(where)):
+        cost = _cost(fn, make(), bytes_, flops) if bytes_ else None
+        right = load(reference) if reference else None
+        name = function.rpartition(":")[2]
+        found.append(
+            measure(fn, make, cost, reference=right, name=name, hot=hot, ceilings=known, device=where, time_limit_s=time_limit)
+        )
+    environment = devices.environment(where)
+    if output is not None:
+        write(output, found, environment=environment, ceilings=known)
+    if as_json:
+        typer.echo(json.dumps({"environment": environment.to_json(), "measurements": [m.to_json() for m in found]}))
+    else:
+        results = Results(found, [known] if known else [], {environment.id: environment})
+        typer.echo(terminal.draw(model.chart(results)))
+        for m in found:
+            for remark in (*m.reasons, *m.notes):
+                typer.echo(f"{m.name} {m.shape}: {remark}")
+    if not all(m.ok for m in found):
+        raise typer.Exit(1)
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The function that `file.py:function` or `package.module:function` names. Raises MeasureError, saying what is missing."""
+    module_name, colon, attribute = name.rpartition(":")
+    if not colon or not module_name or not attribute:
+        raise MeasureError(f"{name!r} names no function: write file.py:function or package.module:function")
+    module = _module(module_name)
+    found = getattr(module, attribute, None)
+    if found is None:
+        raise MeasureError(f"{module_name} has no {attribute!r}")
+    if not callable(found) or type(found).__name__ in ("JITFunction", "Autotuner"):
+        raise MeasureError(f"{name} cannot be called with tensors alone: write a function that launches it, grid included")
+    return found  # type: ignore[no-any-return]
+
+
+def _module(name: str) -> Any:
+    if not name.endswith(".py"):
+        try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise MeasureError(f"no module {error.name!r}: a file is written with its .py") from error
+    path = Path(name)
+    if not path.is_file():
+        raise MeasureError(f"no file {name}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise MeasureError(f"{name} is not Python")
+    module = importlib.util.module_from_spec(spec)
+    # Registered before it runs, as an import would: dataclasses and Triton look their own module up.
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _cases(
+    fn: Callable[..., Any], shapes: list[str], args: str | None, dtype: str, device: str
+) -> list[Callable[[], tuple[Any, ...]]]:
+    if args is not None:
+        make = load(args)
+        return [lambda: tuple(make())]
+    if not shapes:
+        raise MeasureError("say what to call it with: --shapes 4096x4096, or --args file.py:function")
+    return [lambda s=s: arguments(s, fn, dtype, device) for s in shapes]  # type: ignore[misc]
+
+
+def arguments(case: str, fn: Callable[..., Any], dtype: str, device: str) -> tuple[Any, ...]:
+    """Arguments of one case: normal random tensors of the shapes, numbers as they are; one shape serves every parameter."""
+    parts = [p.strip() for p in case.split(",")]
+    if len(parts) == 1:
+        parameters = inspect.signature(fn).parameters.values()
+        needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        parts *= max(len(needed), 1)
+    return tuple(_argument(p, dtype, device) for p in parts)
+
+
+def _argument(text: str, dtype: str, device: str) -> Any:
+    import torch
+
+    if text.startswith("="):
+        number = float(text[1:])
+        return int(number) if number.is_integer() and "." not in text and "e" not in text else number
+    shape, _, own = text.partition(":")
+    kind = getattr(torch, own or dtype, None)
+    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
+        raise MeasureError(f"dtype {own or dtype!r}: wanted a floating-point dtype of torch; other arguments come from --args")
+    try:
+        sizes = [int(s) for s in shape.split("x")]
+    except ValueError as error:
+        raise MeasureError(f"shape {shape!r}: wanted sizes with x between, 4096x4096") from error
+    return torch.randn(sizes, device=device).to(kind)
+
+
+def _cost(fn: Callable[..., Any], values: tuple[Any, ...], bytes_: str, flops: str) -> Cost:
+    """The cost the user's expressions give; the function's parameters are their names."""
+    names = dict(zip(inspect.signature(fn).parameters, values, strict=False))
+
+    def evaluate(text: str) -> Any:
+        try:
+            return eval(text, {"__builtins__": {}}, names)  # noqa: S307  (the user's own words on the user's own command line)
+        except Exception as error:
+            raise MeasureError(f"{text!r} cannot be computed from {', '.join(names)}: {error}") from error
+
+    return measured(bytes=evaluate(bytes_), flops=evaluate(flops))(fn).cost()

@@ -1,0 +1,29 @@
+"""`rafters report`: results drawn, on any machine."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rafters.roofline import read
+from rafters.roofline.chart import model, save, terminal
+
+
+def main(
+    results: Annotated[list[Path], typer.Argument(help="Files of JSON lines from bench, measure or roofline.")],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A .html, .svg or .png file; else the terminal.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what would be drawn as JSON.")] = False,
+) -> None:
+    """Draw recorded results: the roofline, the shares of attainable, the table."""
+    chart = model.chart(read(*results))
+    if output is not None:
+        save(chart, output)
+    if as_json:
+        rows = [{**model.columns(p), "reasons": p.measurement.reasons, "notes": p.measurement.notes} for p in chart.points]
+        typer.echo(json.dumps({"title": chart.title, "points": rows}))
+    elif output is None:
+        typer.echo(terminal.draw(chart, width=max(60, min(shutil.get_terminal_size().columns, 120))))
+    else:
+        typer.echo(f"{output}: {len(chart.points)} measurements, {chart.title}")
