@@ -91,6 +91,7 @@ def race(
     rule = sampling.Rule(min_samples, min_time_s, time_limit_s=time_limit_s * len(providers), warm_up_s=warm_up_s)
     baseline = next(iter(providers))
     common_notes: list[str] = []
+    given = cost
     if cost is None:
         cost = next((c for fn in providers.values() if (c := declaring.declared_cost(fn, first))), None)
     if cost is None:
@@ -123,6 +124,9 @@ def race(
     for p, fn in running.items():
         if text := wrong(fn, 2):
             failures[p] = f"after timing: {text}"
+    doubt, remark = verdict.doubt(given, providers[baseline], first) if given and baseline not in failures else (None, None)
+    if remark:
+        notes = {p: [*n, remark] for p, n in notes.items()}
     if reference is None:
         notes = {p: [*n, "not checked: no reference was given"] for p, n in notes.items()}
     del rotation
@@ -151,6 +155,7 @@ def race(
             notes[p],
             limit,
             verdict.pairing(rounds, baseline, p),
+            doubt,
         )
         for p in providers
     }

@@ -1,17 +1,40 @@
 """From samples to a measurement: what they say, and whether that can be true."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from rafters.cost import Cost
-from rafters.roofline import sampling
+from rafters.roofline import counting, sampling
 from rafters.roofline.measurement import INVALID, THROTTLED, VALID, WRONG, Measurement
 from rafters.roofline.statistics import summarize
 
 # A figure above this share of the matched ceiling means a wrong byte count or data in the cache.
 IMPOSSIBLE = 1.02
 NOISY = 0.02
+# How far a given byte count may be from the counted one: beyond the first it is remarked, beyond the second it is wrong.
+DOUBTFUL, WRONG_BYTES = 1.02, 1.5
+
+
+def doubt(given: Cost, fn: Callable[..., Any], arguments: Sequence[Any]) -> tuple[str | None, str | None]:
+    """What counting says of a byte count that was given: a reason against it, or a remark; neither where nothing can be counted.
+
+    Both directions matter: too many bytes flatter, half of them hide how good a kernel is.
+    """
+    if hasattr(fn, "_torchdynamo_orig_callable") or hasattr(fn, "_orig_mod"):
+        return None, None  # compiled: watching it would compile it again
+    try:
+        counted = counting.count(fn, arguments)
+    except Exception:  # the watched function is a stranger's: if it cannot be watched, its bytes cannot be doubted
+        return None, None
+    found = counted.minimum.total_bytes
+    if not found or not given.total_bytes:
+        return None, None
+    factor = max(given.total_bytes / found, found / given.total_bytes)
+    text = f"{given.total_bytes:,} bytes were given, counting finds {found:,}"
+    if factor > WRONG_BYTES and not counted.hidden:
+        return f"the byte count is wrong: {text}", None
+    return None, f"bytes: {text}" if factor > DOUBTFUL else None
 
 
 def pairing(rounds: dict[str, list[float]], baseline: str, provider: str) -> dict[str, Any]:
@@ -31,6 +54,7 @@ def conclude(
     notes: list[str],
     limit: float | None,
     pairing: dict[str, Any],
+    doubt: str | None = None,
 ) -> Measurement:
     cost: Cost = common["cost"]
     summary = samples.summary() if samples.used and failure is None else None
@@ -48,6 +72,9 @@ def conclude(
             f"{share:.0%} of the ceiling of {limit / 1e9:,.0f} GB/s cannot be true: "
             "the byte count is too high or the data was in cache"
         )
+    elif doubt is not None:
+        verdict = INVALID
+        reasons.append(doubt)
     elif not samples.kept:
         verdict = THROTTLED
         reasons.append(f"all {len(samples.throttled)} samples were taken while the GPU was throttled")
