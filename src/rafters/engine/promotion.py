@@ -42,6 +42,8 @@ def common_dtype(op: str, arguments: Sequence[Typed]) -> torch.dtype:
 
 
 def _promote(op: str, name: str, a: torch.dtype, b: torch.dtype) -> torch.dtype:
+    if torch.bool in (a, b):  # torch.promote_types refuses a bool beside a float8
+        return b if a is torch.bool else a
     if a is not b and (a in FLOAT8 or b in FLOAT8):
         raise argument_error(op, name, f"dtype {b} beside {a}", "the same float8 dtype (PyTorch does not promote float8)")
     return torch.promote_types(a, b)
@@ -52,7 +54,7 @@ def _combine(op: str, higher: torch.dtype | None, lower: torch.dtype | None) -> 
         return lower if higher is None else higher
     if category(lower) <= category(higher) or category(higher) == FLOAT:
         return higher
-    return torch.promote_types(higher, lower)
+    return _promote(op, "", higher, lower)
 
 
 def value_dtype(argument: Typed, common: torch.dtype) -> torch.dtype:
