@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
 from rafters.cost import Cost
 from rafters.roofline import accesses
@@ -193,6 +192,8 @@ def _distinct(index: torch.Tensor) -> int:
 
 
 def _flops(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, outputs: list[torch.Tensor]) -> int:
+    from torch.utils.flop_counter import flop_registry  # loads triton: not when Rafters is imported
+
     packet = getattr(func, "overloadpacket", None)
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result))

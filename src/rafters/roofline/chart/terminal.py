@@ -79,7 +79,7 @@ def roofline(chart: Chart, width: int, height: int) -> list[str]:
     x = _around([p.intensity for p in placed] + [r.intensity for r in chart.ridges] + [0.1, 10.0])
     top = max([f.value for f in flats], default=math.inf)
     y = _around([p.flops for p in placed if p.flops] + [x[0] * min(solid), min(top, x[1] * max(solid))])
-    grid = Grid(width - 10, height - 5, x, y)
+    grid = Grid(width - 10, height - 6, x, y)
     for roof in flats:
         grid.curve(lambda _, v=roof.value: v, "=")  # type: ignore[misc]
     for roof in (r for r in slopes if not r.solid):
@@ -99,7 +99,7 @@ def shares(chart: Chart, points: Sequence[Point], width: int, height: int) -> li
     """Share of attainable against bytes moved; `~` is the share of the ceiling that a copy of that size can attain."""
     x = _around([float(p.bytes) for p in points])
     top = max(1.0, *(p.share or 0.0 for p in points)) * 1.05
-    grid = Grid(width - 10, height - 5, x, (0.0, top), log_y=False)
+    grid = Grid(width - 10, height - 6, x, (0.0, top), log_y=False)
     grid.curve(lambda _: 1.0, "─")
     if chart.ceilings:
         grid.curve(lambda v: chart.attainable_share(v) or 0.0, "~")

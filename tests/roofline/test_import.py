@@ -1,0 +1,61 @@
+"""What importing the instrument must not do, and what a project gets from its pytest plugin."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import rafters.roofline
+
+FOLDER = Path(rafters.roofline.__file__).parent
+
+
+def test_import_loads_no_triton_no_plotting_and_opens_no_gpu(run_python):
+    said = run_python(
+        "import sys, torch, rafters.device, rafters.roofline, rafters.roofline.chart\n"
+        "loaded = [m for m in ('triton', 'matplotlib', 'plotly') if m in sys.modules]\n"
+        "print(loaded, torch.cuda.is_initialized())"
+    )
+    assert said.strip() == "[] False"
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.py")), ids=lambda p: str(p.relative_to(FOLDER)))
+def test_the_instrument_knows_no_op(path):
+    allowed = ("rafters.errors", "rafters.dtypes", "rafters.device", "rafters.cost", "rafters.roofline")
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{a.name}" if node.module == "rafters" else str(node.module) for a in node.names]
+        elif isinstance(node, ast.Import):
+            names = [a.name for a in node.names]
+        for name in names:
+            assert not name.startswith("rafters") or name.startswith(allowed), name
+
+
+def test_the_fixture_measures_and_judges(pytester_run):
+    """A project's own test, with the plugin loaded as its entry point does it."""
+    passed, failed = pytester_run
+    assert passed == "1 passed"
+    assert failed == "1 failed"
+
+
+@pytest.fixture
+def pytester_run(run_python, tmp_path):
+    body = (
+        "import torch\n"
+        "def test_add(roofline):\n"
+        "    m = roofline(torch.add, (torch.ones(1 << 20), torch.ones(1 << 20)), reference=torch.add, time_limit_s=0.2)\n"
+        "    assert m.verdict != 'WRONG' and m.share_of_attainable > {least}\n"
+    )
+    found = []
+    for least in ("0.001", "1000.0"):
+        (tmp_path / "test_mine.py").write_text(body.format(least=least))
+        said = run_python(
+            f"import sys; sys.path.append(r'{Path(__file__).parent}')\n"
+            "import pytest, made\n"
+            "import rafters.roofline as r, rafters.roofline.plugin as plugin\n"
+            "r.ceilings = lambda *a, **k: made.ceilings()\n"
+            f"pytest.main(['-q', '-p', 'no:cacheprovider', '--rootdir={tmp_path}', r'{tmp_path}'], plugins=[plugin])"
+        )
+        found.append(said.strip().splitlines()[-1].partition(" in ")[0])
+    return found

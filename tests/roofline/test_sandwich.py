@@ -1,0 +1,34 @@
+"""The time of a call between products is a difference of two chains."""
+
+import itertools
+
+import fakes
+import pytest
+import torch
+
+from rafters.errors import MeasureError
+from rafters.roofline import sandwich, sandwiched
+
+
+def test_difference_per_layer():
+    chain, products = fakes.FakeTimer(itertools.repeat(10e-3)), fakes.FakeTimer(itertools.repeat(4e-3))
+    found = sandwich._differences([chain, products], layers=3, min_rounds=4, time_limit_s=5.0, read_clocks=lambda: None)
+    assert found.median == pytest.approx(2e-3)
+
+
+def test_noise_ends_at_the_time_limit():
+    noisy = fakes.FakeTimer(itertools.cycle([1e-3, 2e-3, 3e-3, 9e-3]))
+    ticks = itertools.count(0.0, 0.01)
+    found = sandwich._differences([noisy, fakes.FakeTimer(itertools.repeat(0.0))], 1, 4, 1.0, lambda: None, lambda: next(ticks))
+    assert found.ci_low < found.ci_high
+
+
+def test_a_real_chain_on_the_cpu():
+    x = torch.randn(64, 256)
+    seconds = sandwiched(lambda a: torch.exp(a).sum(), (x,), inner=16, layers=4, time_limit_s=0.3, min_rounds=3)
+    assert 1e-7 < seconds.median < 1e-2
+
+
+def test_what_no_product_can_write_is_refused():
+    with pytest.raises(MeasureError, match="contiguous floating-point matrix"):
+        sandwiched(torch.neg, (torch.randn(4),))
