@@ -14,7 +14,7 @@ from rafters import dtypes
 Number = bool | int | float
 _HALVES = (torch.float16, torch.bfloat16)
 _RANK = {torch.bool: 1, torch.uint8: 8, torch.int8: 8, torch.int16: 16, torch.int32: 32, torch.int64: 64}
-_UNSIGNED = (torch.uint8,)
+_UNSIGNED = (torch.bool, torch.uint8)  # as Triton has it
 
 
 def literal_dtype(number: Number) -> torch.dtype:
@@ -31,8 +31,8 @@ def literal_dtype(number: Number) -> torch.dtype:
 
 
 def _kind(dtype: torch.dtype) -> int:
-    """bool < unsigned < signed < float, as Triton orders them for literals."""
-    return 3 if dtype.is_floating_point else 0 if dtype is torch.bool else 1 if dtype in _UNSIGNED else 2
+    """bool < integer < float, as Triton orders them for literals."""
+    return 2 if dtype.is_floating_point else 0 if dtype is torch.bool else 1
 
 
 def promote(a: torch.dtype, a_literal: bool, b: torch.dtype, b_literal: bool, division: bool = False) -> torch.dtype:
