@@ -35,25 +35,34 @@ TORCH: dict[str, Function] = {
 }
 
 
-def providers(op: Op, compiled: bool) -> dict[str, Function]:
-    """Name -> function, rafters first: it is the baseline of the race."""
-    own = TORCH.get(op.name) if op.spec.namespace == "rafters" else None
+def providers(op: Op, arguments: tuple[Any, ...], compiled: bool) -> tuple[dict[str, Function], list[str]]:
+    """Name -> function, rafters first: it is the baseline of the race. And a sentence about each peer that does not run here."""
     ours: Any = op
-    found: dict[str, Function] = {"rafters": ours, "torch" if own else "traced": own or op.reference}
-    if compiled:
-        # A shape at a time, its sizes known: what Inductor does best.
-        torch._dynamo.reset()
-        found["torch.compile"] = torch.compile(own or op.reference, dynamic=False)
-    return found
+    found: dict[str, Function] = {"rafters": ours}
+    notes: list[str] = []
+    own = TORCH.get(op.name) if op.spec.namespace == "rafters" else None
+    name = "torch" if own else "traced"
+    try:
+        eager = own or _traced(op, arguments)
+        eager(*arguments)
+        found[name] = eager
+        if compiled:
+            name = "torch.compile"
+            # A shape at a time, its sizes known: what Inductor does best.
+            torch._dynamo.reset()
+            fused = torch.compile(eager, dynamic=False)
+            fused(*arguments)
+            found[name] = fused
+    except Exception as error:  # another library's failure, of any type, is a remark and no failure of ours
+        notes.append(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}")
+    return found, notes
 
 
-def usable(found: dict[str, Function], arguments: tuple[Any, ...]) -> tuple[dict[str, Function], list[str]]:
-    """Those that run at all on these arguments, and a sentence about each that does not. The op itself is not tried."""
-    kept, notes = dict(found), []
-    for name, function in list(found.items())[1:]:
-        try:
-            function(*arguments)
-        except Exception as error:  # another library's failure, of any type, is a remark and no failure of ours
-            del kept[name]
-            notes.append(f"{name}: {type(error).__name__}: {(str(error).splitlines() or [''])[0][:160]}")
-    return kept, notes
+def _traced(op: Op, arguments: tuple[Any, ...]) -> Function:
+    """The op's reference as a graph of torch operations, without the Python that worked it out."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    if any(p.mutated for p in op.spec.parameters):
+        return op.reference
+    with torch.no_grad():
+        return make_fx(op.reference)(*arguments)

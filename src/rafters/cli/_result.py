@@ -13,6 +13,8 @@ from rafters.roofline import Measurement
 from rafters.roofline.measurement import INVALID, WRONG, write_lines
 
 DASH = "–"
+COLUMNS = ("op", "shape", "dtype", "µs", "MB", "GB/s", "theoretical", "ceiling", "attainable", "host µs")
+EAGER = {"torch": "eager", "traced": "eager"}
 
 
 @dataclass(frozen=True)
@@ -63,28 +65,18 @@ class Bench:
 
     @property
     def columns(self) -> list[str]:
-        peers = dict.fromkeys(name for row in self.rows for name in row.peers)
-        shares = ["% theoretical", "% ceiling", "% attainable"]
-        return [
-            "op",
-            "shape",
-            "dtype",
-            "µs",
-            "MB",
-            "GB/s",
-            *shares,
-            "host µs",
-            *(f"{p} µs" for p in peers),
-            *(f"× {p}" for p in peers),
-        ]
+        return [*COLUMNS, *(f"{p} µs (×)" for p in self._peers)]
+
+    @property
+    def _peers(self) -> list[str]:
+        return list(dict.fromkeys(EAGER.get(name, name) for row in self.rows for name in row.peers))
 
     def cells(self, row: Row) -> list[str]:
-        names = [c.removeprefix("× ") for c in self.columns if c.startswith("× ")]
-        m = row.ours
+        m, peers = row.ours, {EAGER.get(name, name): p for name, p in row.peers.items()}
+        beside = [beside_cell(peers.get(name)) for name in self._peers]
         if m is None or m.verdict in (WRONG, INVALID):
             verdict = "failed" if m is None else m.verdict
-            return [row.op, row.shape, row.dtype, verdict, *[DASH] * (6 + 2 * len(names))]
-        found = [row.peers.get(n) for n in names]
+            return [row.op, row.shape, row.dtype, verdict, *[DASH] * (len(COLUMNS) - 4), *beside]
         theoretical = self.environment.device.theoretical_bandwidth
         return [
             row.op,
@@ -97,8 +89,7 @@ class Bench:
             percent(m.share_of_ceiling),
             percent(m.share_of_attainable),
             f"{m.host_us:.1f}" if m.host_us else DASH,
-            *(microseconds(p) for p in found),
-            *(f"{p.ratio:.2f}" if p and p.ratio else DASH for p in found),
+            *beside,
         ]
 
     def table(self) -> Table:
@@ -114,8 +105,9 @@ class Bench:
     @property
     def caption(self) -> str:
         return (
-            "% ceiling: of the bandwidth measured here for the same mix of reads and writes; "
-            "% attainable: of t0 + bytes / ceiling; ×: how many times as long the peer takes."
+            "Shares of the bandwidth: theoretical (of the memory's pins), ceiling (measured here, same mix of reads and writes), "
+            "attainable (of t0 + bytes / ceiling). eager: PyTorch's function, or the op's maths in PyTorch operations where it has "
+            "none. (×): how many times as long as rafters."
         )
 
     @property
@@ -173,5 +165,10 @@ def microseconds(m: Measurement | None) -> str:
     return f"{us:,.0f}" if us >= 1000 else f"{us:.4g}"
 
 
+def beside_cell(m: Measurement | None) -> str:
+    """A peer's time and how many times ours it is."""
+    return microseconds(m) + (f" ({m.ratio:.2f}×)" if m and m.ratio and m.ok else "")
+
+
 def percent(share: float | None) -> str:
-    return f"{share:.1%}".removesuffix("%") if share is not None else DASH
+    return f"{share:.1%}" if share is not None else DASH

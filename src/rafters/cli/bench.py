@@ -14,6 +14,7 @@ from rich.console import Console
 
 from rafters import device as devices
 from rafters.cli import _arguments, _correct, _ops, _peers, _shapes
+from rafters.cli._machine import gpu_problem
 from rafters.cli._result import Bench, Row
 from rafters.cli._shapes import Case
 from rafters.dtypes import dtype_name, parse_dtype
@@ -50,7 +51,7 @@ def bench(
     `ops` holds ops or what the command line takes ("add", "my_op.py:swish"). Raises RaftersError for what cannot be benched at
     all; an op that is wrong or fails on a shape is a row that says so.
     """
-    where = devices.resolve(device)
+    where = _device(device)
     meant = [o for o in ops if isinstance(o, Op)] + _ops.find([o for o in ops if isinstance(o, str)])
     dtypes = _dtypes(dtype, where)
     if shapes and model:
@@ -109,7 +110,7 @@ def _case(op: Op, case: Case, dtype: torch.dtype, where: torch.device, roof: Cei
         truth = _correct.reference(op)
         call: Any = op
         wrong = checking.run(call, truth, fresh(make, 3), _correct.strict)
-        providers, notes = _peers.usable(_peers.providers(op, peers), first)
+        providers, notes = _peers.providers(op, first, peers)
         found = race(
             providers,
             make,
@@ -131,6 +132,19 @@ def _case(op: Op, case: Case, dtype: torch.dtype, where: torch.device, roof: Cei
         return Row(*label, ours, found, tuple(notes))
     except (RaftersError, RuntimeError, NotImplementedError) as error:
         return Row(*label, error=f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}")
+
+
+def _device(name: str | None) -> torch.device:
+    """The device asked for; a RaftersError that says why where it cannot be had."""
+    try:
+        where = devices.resolve(name)
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError) as error:
+        reason = gpu_problem() or (str(error).splitlines() or [""])[0]
+        raise RaftersError(f"--device {name}: {reason}") from error
+    if where.type not in ("cpu", "cuda"):
+        raise RaftersError(f"--device {name}: kernels run on CUDA and ROCm devices, the traced form on the CPU")
+    return where
 
 
 def _dtypes(text: str, where: torch.device) -> list[torch.dtype]:
