@@ -128,7 +128,7 @@ def nvml_handle(device: torch.device) -> Any | None:
 @functools.lru_cache(maxsize=64)
 def _nvml_handle(index: int) -> Any | None:
     properties = torch.cuda.get_device_properties(index)
-    uuid = str(getattr(properties, "uuid", ""))
+    uuid = str(getattr(properties, "uuid", "")).removeprefix("GPU-")
     for name in (f"GPU-{uuid}", f"MIG-{uuid}"):
         if (handle := ask_nvml("nvmlDeviceGetHandleByUUID", name)) is not None:
             # Clocks and power belong to the whole GPU, not to the slice of it.

@@ -9,7 +9,7 @@ import torch
 from rafters import device as devices
 from rafters.cost import Cost
 from rafters.errors import MeasureError
-from rafters.roofline import Ceilings, ceiling, ceiling_run, ceilings, sampling, streams
+from rafters.roofline import Ceilings, ceiling_cache, ceiling_run, ceilings, sampling, streams
 from rafters.roofline.ceiling import Point
 from rafters.roofline.ceiling_run import launch_floor
 
@@ -65,10 +65,10 @@ def test_json_round_trip_and_published_fields():
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ceilings": [{"bytes": 0}]}', "\x00\xff"])
 def test_a_damaged_cache_is_as_none(tmp_path, monkeypatch, content):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = ceiling._path(devices.facts("cpu"), quick=True)
+    path = ceiling_cache._path(devices.facts("cpu"), quick=True)
     path.parent.mkdir(parents=True)
     path.write_text(content, encoding="latin-1")
-    assert ceiling.cached("cpu") is None
+    assert ceiling_cache.cached("cpu") is None
 
 
 def test_cache_is_used_refreshed_and_keyed(tmp_path, monkeypatch):
@@ -89,7 +89,7 @@ def test_cache_is_used_refreshed_and_keyed(tmp_path, monkeypatch):
     ceilings("cpu", refresh=True)
     assert runs == [True, False, False]
     limited = dataclasses.replace(devices.facts("cpu"), power_limit_w=300.0)
-    assert ceiling._path(limited, False) != ceiling._path(devices.facts("cpu"), False)
+    assert ceiling_cache._path(limited, False) != ceiling_cache._path(devices.facts("cpu"), False)
     assert not list(tmp_path.glob("**/tmp*"))
 
 

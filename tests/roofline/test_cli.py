@@ -7,7 +7,7 @@ import pytest
 import typer.testing
 
 from rafters import cli
-from rafters.roofline import ceiling, write
+from rafters.roofline import ceiling_cache, write
 
 FUNCTIONS = """
 import torch
@@ -28,7 +28,7 @@ a_number = 3
 @pytest.fixture
 def rafters(tmp_path, monkeypatch):
     """Runs a command line on a CPU whose ceilings are made up; returns the exit status and what was printed."""
-    monkeypatch.setattr(ceiling, "cached", lambda device=None, *, quick=True: made.ceilings())
+    monkeypatch.setattr(ceiling_cache, "cached", lambda device=None, *, quick=True: made.ceilings())
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(FUNCTIONS)
     runner = typer.testing.CliRunner()

@@ -106,8 +106,8 @@ class Bench:
     def caption(self) -> str:
         return (
             "Shares of the bandwidth: theoretical (of the memory's pins), ceiling (measured here, same mix of reads and writes), "
-            "attainable (of t0 + bytes / ceiling). eager: PyTorch's function, or the op's maths in PyTorch operations where it has "
-            "none. (×): how many times as long as rafters."
+            "attainable (of t0 + bytes / ceiling). eager: PyTorch's function, or the op's maths in PyTorch operations where it "
+            "has none. (×): how many times as long as rafters."
         )
 
     @property

@@ -95,15 +95,15 @@ def _indent(lines: list[str]) -> list[str]:
 def _linear(form: Form, compute: Compute) -> list[str]:
     lines = ["i_start = tl.program_id(0).to(INDEX) * BLOCK", "o = i_start + tl.arange(0, BLOCK)"]
     if form.layout == ROWS:
-        rows = any(s.kind == ROW for s in form.memory)
+        by_row = any(s.kind == ROW for s in form.memory)
+        lines += ["i_row = i_start // cols", "c = (i_start - i_row * cols).to(tl.int32) + tl.arange(0, BLOCK)"]
+        lines += ["i_next = tl.minimum(i_row + 1, (n - 1) // cols)"] if by_row else []
         lines += [
-            "i_row = i_start // cols",
-            "c = (i_start - i_row * cols).to(tl.int32) + tl.arange(0, BLOCK)",
             "if WRAP:  # a block no longer than a row crosses at most one row end",
-            *(["    r = i_row + (c >= cols).to(tl.int32)"] if rows else []),
+            *(["    m_next = c >= cols"] if by_row else []),
             "    c = tl.where(c >= cols, c - cols, c)",
             "else:",
-            *(["    r = i_row + c // cols"] if rows else []),
+            *(["    r = i_row + c // cols"] if by_row else []),
             "    c = c % cols",
         ]
     lines += ["if PDL:", "    gdc_wait()"]
@@ -160,17 +160,27 @@ def _mask(form: Form, s: Slot, mask: str) -> str:
     return needed
 
 
-def _load(form: Form, s: Slot, mask: str, cast: bool) -> str:
+def _load(form: Form, s: Slot, mask: str, cast: bool) -> list[str]:
     needed = _mask(form, s, mask)
     inside = f", mask={needed}" if needed else ""
     if s.index:
         inside += f", other={s.name.upper()}_MISSING"
-    return f"{s.name} = tl.load({_address(form, s)}{inside})" + (f".to({s.name.upper()}_AS)" if cast else "")
+    converted = f".to({s.name.upper()}_AS)" if cast else ""
+    if form.walk == LINEAR and s.kind == ROW:
+        # a block crosses at most one row end: two values do for all its elements
+        here, following = (f"tl.load({s.name}_ptr + {row} * {s.name}_s0)" for row in ("i_row", "i_next"))
+        return [
+            "if WRAP:",
+            f"    {s.name} = tl.where(m_next, {following}, {here}){converted}",
+            "else:",
+            f"    {s.name} = tl.load({_address(form, s)}{inside}){converted}",
+        ]
+    return [f"{s.name} = tl.load({_address(form, s)}{inside}){converted}"]
 
 
 def _arm(form: Form, compute: Compute, mask: str) -> list[str]:
-    lines = [_load(form, s, mask, cast=False) for s in form.indices]
-    lines += [_load(form, s, mask, cast=True) for s in form.inputs if s.in_memory]
+    lines = [line for s in form.indices for line in _load(form, s, mask, cast=False)]
+    lines += [line for s in form.inputs if s.in_memory for line in _load(form, s, mask, cast=True)]
     lines += ["if PDL:", "    gdc_launch_dependents()", *compute(mask)]
     for s in form.outputs:
         needed = _mask(form, s, mask)

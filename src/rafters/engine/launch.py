@@ -1,38 +1,73 @@
-"""The one file that touches Triton's private launch contract.
+"""The one file that touches the private launch contracts of Triton and PyTorch.
 
 A compiled kernel is launched through the launcher that Triton made for it, with plain integers for pointers. What is used of it is
-probed when a kernel is first launched; where the probe fails, the public `kernel[grid](...)` serves.
+probed when a kernel is first launched; where the probe fails, the compiled kernel's own `run` serves, which every version has.
 """
 
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-Launcher = Callable[..., None]
+import torch
 
 
-def launcher(compiled: Any) -> Callable[[int, int, tuple[Any, ...]], None]:
-    """`launch(grid, stream, arguments)` of a compiled kernel; the current device must be the kernel's.
+@dataclass(frozen=True)
+class Start:
+    """How a kernel is launched, as text to be written into a plan's function, and the objects that the text names.
+
+    Written in place because a call through another Python function costs what a whole gate costs.
+    """
+
+    text: str
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+
+    def lines(self, grid: str, stream: str, arguments: str) -> list[str]:
+        return self.text.format(grid=grid, stream=stream, arguments=arguments).splitlines()
+
+    def function(self) -> Callable[[int, int, tuple[Any, ...]], None]:
+        """The same as a function `launch(grid, stream, arguments)`."""
+        lines = ["def launch(grid, stream, arguments):", *(f"    {line}" for line in self.lines("grid", "stream", "*arguments"))]
+        space: dict[str, Any] = dict(zip(self.names, self.values, strict=True))
+        exec("\n".join(lines), space)
+        return space["launch"]  # type: ignore[no-any-return]
+
+
+# 3.6 has a C launcher a signature, 3.7 one for all; both take hooks, which are None while no profiler listens.
+_SHARED = (
+    "start({grid}, 1, 1, {stream}, function, cooperative, pdl, packed, None, None, None, None, None, annotations, signature, "
+    "({arguments},))"
+)
+_OWN = "start({grid}, 1, 1, {stream}, function, cooperative, pdl, None, None, packed, None, None, None, {arguments})"
+_HOOKED = "if enter.calls or leave.calls:\n    hooked({grid}, {stream}, ({arguments},))\nelse:\n    "
+_PUBLIC = "hooked({grid}, {stream}, ({arguments},))"
+
+
+def launcher(compiled: Any) -> Start:
+    """How to launch a compiled kernel; the current device must be the kernel's.
 
     `arguments` are the kernel's in order, compile-time ones included.
     """
     compiled._init_handles()
     run, function, packed = compiled.run, compiled.function, compiled.packed_metadata
     knobs = _knobs()
-    direct = _direct(run)
 
-    if direct is None:
+    def hooked(grid: int, stream: int, arguments: tuple[Any, ...]) -> None:
+        metadata = compiled.launch_metadata((grid, 1, 1), stream, *arguments)
+        run(grid, 1, 1, stream, function, packed, metadata, knobs.launch_enter_hook, knobs.launch_exit_hook, *arguments)
 
-        def launch(grid: int, stream: int, arguments: tuple[Any, ...]) -> None:
-            run(grid, 1, 1, stream, function, packed, None, knobs.launch_enter_hook, knobs.launch_exit_hook, *arguments)
-
-        return launch
-    return direct(function, packed, knobs, compiled)
-
-
-def _hooked(hook: Any) -> bool:
-    """Is a profiler listening? The hook is None or an (often empty) chain, by version."""
-    return bool(getattr(hook, "calls", hook is not None))
+    inner = _c_launcher(run)
+    enter, leave = knobs.launch_enter_hook, knobs.launch_exit_hook
+    if inner is None or not hasattr(enter, "calls") or not hasattr(leave, "calls"):
+        return Start(_PUBLIC, ("hooked",), (hooked,))
+    names = ["hooked", "enter", "leave", "start", "function", "cooperative", "pdl", "packed"]
+    values = [hooked, enter, leave, inner, function, run.launch_cooperative_grid, run.launch_pdl, packed]
+    if hasattr(run, "kernel_signature"):
+        return Start(
+            _HOOKED + _SHARED, (*names, "annotations", "signature"), (*values, run.arg_annotations, run.kernel_signature)
+        )
+    return Start(_HOOKED + _OWN, tuple(names), tuple(values))
 
 
 def _knobs() -> Any:
@@ -41,44 +76,20 @@ def _knobs() -> Any:
     return knobs.runtime
 
 
-def _direct(run: Any) -> Callable[..., Any] | None:
-    """Triton's C launch behind its Python launcher, where the kernel needs no scratch memory and the signature is a known one."""
+def _c_launcher(run: Any) -> Any:
+    """Triton's C launch behind its Python launcher, where the kernel needs no scratch memory and the contract is a known one."""
     inner = getattr(run, "launch", None)
     if inner is None or getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1):
         return None
     if inspect.isfunction(inner):  # wrapped, for tensor descriptors
         return None
-    cooperative, pdl = getattr(run, "launch_cooperative_grid", None), getattr(run, "launch_pdl", None)
-    if not isinstance(cooperative, bool) or not isinstance(pdl, bool):
-        return None
-    if hasattr(run, "kernel_signature"):  # Triton 3.7: one launcher for all kernels
-        annotations, signature = run.arg_annotations, run.kernel_signature
+    known = isinstance(getattr(run, "launch_cooperative_grid", None), bool) and isinstance(getattr(run, "launch_pdl", None), bool)
+    return inner if known else None
 
-        def make_shared(function: Any, packed: Any, knobs: Any, compiled: Any) -> Any:
-            def launch(grid: int, stream: int, arguments: tuple[Any, ...]) -> None:
-                enter, leave = knobs.launch_enter_hook, knobs.launch_exit_hook
-                meta = None
-                if _hooked(enter) or _hooked(leave):
-                    meta = compiled.launch_metadata((grid, 1, 1), stream, *arguments)
-                else:
-                    enter = leave = None
-                inner(grid, 1, 1, stream, function, cooperative, pdl, packed, meta, enter, leave, None, None, annotations, signature,
-                      arguments)  # fmt: skip
 
-            return launch
-
-        return make_shared
-
-    def make(function: Any, packed: Any, knobs: Any, compiled: Any) -> Any:  # Triton 3.6: a launcher a signature
-        def launch(grid: int, stream: int, arguments: tuple[Any, ...]) -> None:
-            enter, leave = knobs.launch_enter_hook, knobs.launch_exit_hook
-            meta = None
-            if _hooked(enter) or _hooked(leave):
-                meta = compiled.launch_metadata((grid, 1, 1), stream, *arguments)
-            else:
-                enter = leave = None
-            inner(grid, 1, 1, stream, function, cooperative, pdl, None, None, packed, meta, enter, leave, *arguments)
-
-        return launch
-
-    return make
+def allocator() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
+    """`empty(shape, strides, dtype)` on the current CUDA device: Inductor's own, which skips the dispatcher, or the public one."""
+    quick = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "_empty_strided_cuda", None)
+    if quick is not None and torch.version.hip is None:
+        return quick  # type: ignore[no-any-return]
+    return lambda shape, strides, dtype: torch.empty_strided(shape, strides, dtype=dtype, device="cuda")

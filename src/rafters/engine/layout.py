@@ -212,7 +212,7 @@ def _tiled(
         warps = max(1, min(8, cols * rows // 512)) if config.block is None else config.warps
     else:
         rows, cols, warps = _tile(shape[row], shape[col], _vector(memory, kinds), crossing, warp_size, config)
-    arguments = {"rows": Argument(shape[row]), "cols": Argument(shape[col], divisor=_divisor(shape[col]) if rowwise else 1)}
+    arguments = {"rows": Argument(shape[row]), "cols": Argument(shape[col], divisor=_divisor(shape[col]))}
     arguments |= {f"n{k}": Argument(shape[d]) for k, d in enumerate(outer)}
     reaches = [geometry.reach(shape, strides[o.name]) + max(o.index_size - 1, 0) * o.index_stride for o in memory]
     wide = max(reaches) >= INT32_REACH
@@ -270,7 +270,8 @@ def _tile(rows: int, cols: int, vector: int, crossing: bool, warp_size: int, con
         # Both directions want whole 128-byte lines: a square tile, turned in shared memory.
         side = 8 * vector
         return min(side, next_power_of_two(rows)), min(side, next_power_of_two(cols)), config.warps
-    width = min(block, next_power_of_two(cols))
+    # No wider than a row, so that some block of it is full, and little of the last one wasted.
+    width = min(block, next_power_of_two(cols) if cols < 128 else next_power_of_two(cols + 1) // 2)
     while width > 128 and -(-cols // width) * width > 1.1 * cols:
         width //= 2
     return max(1, min(block // width, next_power_of_two(rows))), width, config.warps

@@ -9,7 +9,7 @@ import torch
 
 from rafters import dtypes
 from rafters._version import __version__
-from rafters.engine import codegen, cpu, geometry, layout, module, target, variant
+from rafters.engine import codegen, cpu, layout, module, target, variant
 from rafters.engine.call import Piece, Resolved, output_pieces, resolve
 from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, ROW, TILE, Slot
 from rafters.engine.layout import Config, Layout, Operand
@@ -255,20 +255,15 @@ def _traced(
 
 
 _RUNNER = """\
-def make(launch, grid, device, static, stream_of, current_device, on_device, allocate, to_number):
+def make(device, empty, to_number, stream_of, current_device, on_device, {constants}):
     def run({parameters}):
-        {allocate}
-        if current_device() == device:
-            launch(grid, stream_of(device), ({pointers}, *static))
-        else:
-            with on_device(device):
-                launch(grid, stream_of(device), ({pointers}, *static))
-        {result}
+{lines}
+        return {results}
     return run
 """
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=4096)
 def _factory(text: str) -> Callable[..., Any]:
     space: dict[str, Any] = {}
     exec(compile(text, "<rafters plan>", "exec"), space)
@@ -287,49 +282,45 @@ def _kernel_runner(
     arguments: dict[str, Any],
 ) -> Callable[..., Any]:
     """A function of the op's arguments with one straight path: allocate, collect pointers and numbers, launch."""
-    from rafters.engine.launch import launcher
+    from rafters.engine.launch import allocator, launcher
 
     with torch.cuda.device(device):
-        launch = launcher(found.compiled)
+        start = launcher(found.compiled)
     names_ = result_names(spec)
-    parameters = [p.name for p in spec.parameters] + (names_ if given else [])
     pieces = {module.slot_name(p.name): p for p in (*resolved.inputs, *resolved.indices, *outputs)}
-    pointers = []
+    passed = []
     for slot in laid.form.memory:
         piece = pieces[slot.name]
         offset = piece.offset * piece.dtype.itemsize
-        pointers.append(f"{piece.argument}.data_ptr()" + (f" + {offset}" if offset else ""))
-    sources = {module.slot_name(body): view.source for body, view in spec.views.items()}
+        passed.append(f"{piece.argument}.data_ptr()" + (f" + {offset}" if offset else ""))
     for slot in laid.form.inputs:
         if slot.kind == NUMBER:
-            source = sources.get(
-                slot.name, next((p.name for p in spec.parameters if module.slot_name(p.name) == slot.name), slot.name)
-            )
-            kind = "float" if resolved.values[_unslotted(spec, slot.name)].is_floating_point else "int"
-            pointers.append(f"to_number({source}, {kind})")
+            own = _unslotted(spec, slot.name)
+            kind = "float" if resolved.values[own].is_floating_point else "int"
+            tensor = own in spec.views
+            passed.append(f"to_number({spec.views[own].source}, {kind})" if tensor else f"{kind}({own})")
     static = [laid.arguments[n].value for n in codegen.arguments(laid.form) if n in laid.arguments]
     static += [value for name, value in found.recipe.constants if name in codegen.compile_time(laid.form)]
-    allocate, parts = [], []
-    for name, result in zip(names_, results, strict=True):
-        twin = next((p.argument for p in resolved.inputs if _same(arguments[p.argument], result)), None)
+    constants = [f"k{i}" for i in range(len(static))]
+    allocate = []
+    made: dict[str, Any] = {}
+    for number, (name, result) in enumerate(zip(names_, results, strict=True)):
         if not given:
-            made = (
-                f"allocate.empty_like({twin})"
-                if twin
-                else f"allocate.empty_strided({result.shape}, {result.strides}, dtype=allocate.{str(result.dtype).removeprefix('torch.')}, device={str(device)!r})"
-            )
-            allocate.append(f"{name} = {made}")
-        parts.append(name)
-    result_text = "return " + (", ".join(parts) or "None")
+            made |= {f"shape{number}": result.shape, f"strides{number}": result.strides, f"dtype{number}": result.dtype}
+            allocate.append(f"{name} = empty(shape{number}, strides{number}, dtype{number})")
+    lines = [*allocate, *start.lines("grid", "stream_of(device)", ", ".join([*passed, *constants]))]
+    if torch.cuda.device_count() > 1:  # allocation and launch act on the current device; with one device there is no other
+        inner = [f"    {line}" for line in lines]
+        lines = ["if current_device() == device:", *inner, "else:", "    with on_device(device):", *(f"    {line}" for line in inner)]
     text = _RUNNER.format(
-        parameters=", ".join(parameters),
-        allocate="\n        ".join(allocate) or "pass",
-        pointers=", ".join(pointers),
-        result=result_text,
+        constants=", ".join(["grid", *constants, *made, *start.names]),
+        parameters=", ".join([p.name for p in spec.parameters] + (names_ if given else [])),
+        lines="\n".join(f"        {line}" for line in lines),
+        results=", ".join(names_) or "None",
     )
     return _factory(text)(
-        launch, laid.grid, device.index, tuple(static), torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice, torch.cuda.device,
-        torch, _number,
+        device.index, allocator(), _number, torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice,
+        torch.cuda.device, laid.grid, *static, *made.values(), *start.values,
     )  # type: ignore[no-any-return]  # fmt: skip
 
 
@@ -340,18 +331,6 @@ def _unslotted(spec: Spec, slot: str) -> str:
 def _number(value: Any, kind: type) -> Any:
     """A Python number for the launch; a 0-d tensor on the CPU is read here."""
     return kind(value.item() if isinstance(value, torch.Tensor) else value)
-
-
-def _same(value: Any, result: Any) -> bool:
-    """May empty_like(value) allocate the result?"""
-    return (
-        isinstance(value, torch.Tensor)
-        and value.device.type != "cpu"
-        and value.dtype is result.dtype
-        and tuple(value.shape) == result.shape
-        and tuple(value.stride()) == result.strides
-        and geometry.is_dense(result.shape, result.strides)
-    )
 
 
 # -- without a kernel --------------------------------------------------------------------------------------------------------------

@@ -1,85 +1,86 @@
-"""Writes the call of an op: one Python function with the op's own signature and one straight path to a known plan.
+"""Writes the call of an op: Python functions with the op's own signature and one straight path to a known plan.
 
-A generated function, because a generic one (loops over arguments, inspect.bind) costs several times what `torch.add` does.
+Generated, because a generic call (loops over arguments, inspect.bind) costs several times what `torch.add` does.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 
-_CALL = """\
-def __call__(self, {signature}):
+# Without `out` in its way, and with nothing that needs the dispatcher, a call is one lookup. See operator/gate.py for the questions.
+_CALL = '''\
+def __call__(self, {signature}, *, out=None):
     if is_compiling():
         return self._dispatched(({passed},), out)
-    if (
-        out is None
-        and {plain}
-        and not transforms()
-        and not dispatch_modes()
-        and not function_modes()
-        and forward_ad._current_level < 0
-        and not ({negative})
-        and not (grad_enabled() and ({gradient}))
-    ):
+    if out is None and {plain} and {quiet} and not ({gradient} and grad_enabled()):
         run = self._plans.get(({key},))
         if run is not None:
             return run({passed})
     return self._slow(({passed},), out)
-"""
 
 
-def call_function(name: str, parameters: Sequence[Parameter], names: dict[str, Any]) -> Any:
-    """The `__call__` of an op with these parameters; `names` are the gate's functions."""
+def key({passed}):
+    return ({key},)
+
+
+def registered(plans, otherwise):
+    def call({passed}):
+        if {plain} and {quiet} and not ({gradient} and grad_enabled()):
+            run = plans.get(({key},))
+            if run is not None:
+                return run({passed})
+        return otherwise({passed})
+
+    return call
+'''
+_QUIET = "not transforms() and not dispatch_modes() and not function_modes() and forward_ad._current_level < 0"
+
+
+def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any]) -> dict[str, Any]:
+    """`__call__`, `key` and `registered` of an op with these parameters; `names` are the gate's functions."""
     tensors = [p for p in parameters if p.kind in (TENSOR, INDEX)]
     text = _CALL.format(
-        signature=signature(parameters),
+        signature=", ".join(p.name + ("=None" if p.default is not ... else "") for p in parameters),
         passed=", ".join(p.name for p in parameters),
         plain=" and ".join(
-            ("({0} is None or " if p.optional else "(").format(p.name)
-            + f"type({p.name}) is Tensor or type({p.name}) is Parameter)"
+            ("({0} is None or " if p.optional else "(").format(p.name) + f"type({p.name}) is Tensor or type({p.name}) is Parameter)"
             for p in tensors
         ),
-        negative=" or ".join(_where_present(p, f"{p.name}.is_neg()") for p in tensors),
-        gradient=" or ".join(_where_present(p, f"{p.name}.requires_grad") for p in tensors),
-        key=", ".join(key_terms(parameters)),
+        quiet=_QUIET,
+        gradient="(" + " or ".join(_where_present(p, f"{p.name}.requires_grad") for p in tensors) + ")",
+        key=", ".join(_key_terms(parameters)),
     )
     space = dict(names)
     exec(compile(text, f"<rafters call of {name}>", "exec"), space)
-    function = space["__call__"]
-    function.__defaults__ = tuple(p.default for p in parameters if p.default is not ...)
-    function.__kwdefaults__ = {"out": None}
-    return function
+    call = space["__call__"]
+    call.__defaults__ = tuple(p.default for p in parameters if p.default is not ...)
+    return {name: space[name] for name in ("__call__", "key", "registered")}
 
 
 def _where_present(p: Parameter, text: str) -> str:
     return f"({p.name} is not None and {text})" if p.optional else text
 
 
-def signature(parameters: Sequence[Parameter]) -> str:
-    """`x, y, alpha=..., *, out=None`; the defaults are put on the function itself."""
-    return ", ".join([*(p.name + ("=None" if p.default is not ... else "") for p in parameters), "*", "out=None"])
-
-
-def key_terms(parameters: Sequence[Parameter]) -> list[str]:
+def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
     """What a plan depends on: all that is known of a tensor but its data, the value of what is compiled in, the width of an integer."""
     terms = []
     for p in parameters:
+        t = p.name
         if p.kind == CONSTEXPR:
-            terms += [p.name, f"type({p.name})"]
+            terms += [t, f"type({t})"]
         elif p.kind == SCALAR:
-            terms += [f"-0x80000000 <= {p.name} < 0x80000000"] if p.type is int else []
+            terms += [f"-0x80000000 <= {t} < 0x80000000"] if p.type is int else []
         else:
-            t = p.name
             facts = [f"{t}.dtype", f"{t}.shape", f"{t}.stride()", f"{t}.data_ptr() & 15", f"{t}.device"]
             terms += [f"None if {t} is None else ({', '.join(facts)})"] if p.optional else facts
-    return [*terms, "default_dtype()"]
+    return terms
 
 
-def key_of(parameters: Sequence[Parameter], arguments: Sequence[Any], default_dtype: Any) -> tuple[Any, ...]:
-    """The same key for any arguments (numbers for tensors, `out=`), which the generated call never looks up under."""
-    import torch
-
+def key_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """A key for any arguments: numbers for tensors, `out=`, what depends on the default dtype."""
     key: list[Any] = []
     for value in arguments:
         if isinstance(value, torch.Tensor):
@@ -87,6 +88,25 @@ def key_of(parameters: Sequence[Parameter], arguments: Sequence[Any], default_dt
         elif isinstance(value, bool | str | None):
             key += [type(value), value]
         else:
+            # a number is passed, not compiled in, unless its parameter is a compile-time one
             key += [type(value), isinstance(value, int) and -0x80000000 <= value < 0x80000000]
-    constants = [v for p, v in zip(parameters, arguments, strict=False) if p.kind == CONSTEXPR]
-    return (*key, *constants, default_dtype)
+    return (*key, torch.get_default_dtype())
+
+
+def constants_of(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> tuple[Any, ...]:
+    """The compile-time values of a call, with their types (1, 1.0 and True are three values)."""
+    return tuple((type(v), v) for p, v in zip(parameters, arguments, strict=False) if p.kind == CONSTEXPR)
+
+
+def may_be_remembered(arguments: Sequence[Any]) -> bool:
+    """May the generated call find this plan again by its key alone?
+
+    Not if the default dtype decided (no floating-point tensor takes part), nor if a tensor may carry the negative bit: that comes from
+    `z.conj().imag`, whose strides are all even, so a stride that is odd rules it out more cheaply than asking.
+    """
+    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
+    if any(not (a is None or isinstance(a, torch.Tensor | int | float | bool | str)) for a in arguments):
+        return False
+    floats = [t for t in tensors if t.dtype.is_floating_point]
+    odd = all(any(s % 2 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True)) for t in floats)
+    return bool(floats) and odd

@@ -211,7 +211,7 @@ class FromKernel:
         from rafters.engine.launch import launcher
 
         with torch.cuda.device(device):
-            start = launcher(found.compiled)
+            start = launcher(found.compiled).function()
         order = [p.name for p in self.spec.parameters]
         labels = plans.result_names(self.spec)
         sources: list[tuple[bool, int, Any]] = []  # (is a tensor, position among the call's values, constant)

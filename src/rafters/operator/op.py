@@ -24,6 +24,12 @@ class Op:
     `op(*arguments)` calls it; `out=` takes the caller's result tensors. A subclass per op carries the generated `__call__`.
     """
 
+    _key: Any  # generated for the op's signature, as __call__ is
+    _registered: Any
+
+    def __call__(self, *arguments: Any, out: Any = None) -> Any:
+        raise NotImplementedError  # generated
+
     def __init__(self, spec: Spec, form: Any) -> None:
         self.spec = spec
         self.form = form  # FromBody or FromKernel: how the op's derived forms come about
@@ -70,16 +76,17 @@ class Op:
 
     def _run(self, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...] = ()) -> Any:
         """Plain tensors to their plan."""
-        spec = self.spec
-        key = call_text.key_of(spec.parameters, (*arguments, *given), torch.get_default_dtype())
+        parameters = self.spec.parameters
+        key = (call_text.key_of((*arguments, *given)), call_text.constants_of(parameters, arguments))
         found = self._other_plans.get(key)
         named = self._named(arguments)
         if found is None:
             found = self.form.build(named, given, self._variants, current.pdl)
             _keep(self._other_plans, key, found)
-            if not given and all(named[p.name] is None or isinstance(named[p.name], torch.Tensor) for p in spec.tensors):
+            tensors_only = all(named[p.name] is None or isinstance(named[p.name], torch.Tensor) for p in self.spec.tensors)
+            if not given and tensors_only and call_text.may_be_remembered(arguments) and not any(p.mutated for p in parameters):
                 _keep(self._plans, self._key(*arguments), found.run)
-        if given or any(p.mutated for p in spec.parameters):
+        if given or any(p.mutated for p in parameters):
             self.form.check(named, found, given)
         return found.run(*arguments, *given)
 
@@ -184,9 +191,7 @@ def make_op(spec: Spec, form: Any = None) -> Op:
     """The op of a spec, with a call written for its signature."""
     form = form or FromBody(spec)
     form.spec = spec
-    call = call_text.call_function(spec.name, spec.parameters, gate.NAMES)
-    names = ", ".join(p.name for p in spec.parameters)
-    space = dict(gate.NAMES)
-    exec(f"def _key(self, {names}):\n    return ({', '.join(call_text.key_terms(spec.parameters))},)\n", space)
-    kind = type(f"Op_{spec.name}", (Op,), {"__call__": call, "_key": space["_key"]})
+    functions = call_text.functions(spec.name, spec.parameters, gate.NAMES)
+    members = {"__call__": functions["__call__"], "_key": staticmethod(functions["key"]), "_registered": staticmethod(functions["registered"])}
+    kind = type(f"Op_{spec.name}", (Op,), members)
     return kind(spec, form)  # type: ignore[no-any-return]

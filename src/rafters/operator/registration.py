@@ -106,8 +106,9 @@ def _implement(op: Any, library: torch.library.Library) -> None:
         made = [torch.empty_strided(shape, strides, dtype=dtype, device=example.device) for shape, strides, dtype in specs]
         return None if not made else made[0] if len(made) == 1 else tuple(made)
 
+    # The plan's own checks stand above these; below the Autograd key no gradient is wanted any more.
     for key in ("CPU", "CUDA"):
-        library.impl(spec.name, plain, key)
+        library.impl(spec.name, op._registered(op._plans, plain), key)
     torch.library.register_fake(f"{spec.namespace}::{spec.name}", fake, lib=library)
     differentiate = differentiable(op, plain)
 
@@ -119,4 +120,4 @@ def _implement(op: Any, library: torch.library.Library) -> None:
                 return differentiate(arguments, below) if wanted else below(*arguments)
         return differentiate(arguments, plain) if wanted else plain(*arguments)
 
-    library.impl(spec.name, autograd, "Autograd")
+    library.impl(spec.name, op._registered(op._plans, autograd), "Autograd")

@@ -10,7 +10,7 @@ import torch
 from rafters import device as devices
 from rafters.errors import MeasureError
 from rafters.roofline import clocks as clocking
-from rafters.roofline import compute, sampling, streams, timers
+from rafters.roofline import choosing, compute, sampling, streams
 from rafters.roofline import rotation as rotating
 from rafters.roofline.ceiling import Ceilings, Point
 from rafters.roofline.statistics import Summary
@@ -125,7 +125,7 @@ def summary_of(
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(candidate.threads or threads)
-        with contextlib.closing(timers.choose(candidate.run, rotation, device)) as timer:
+        with contextlib.closing(choosing.choose(candidate.run, rotation, device)) as timer:
             return sampling.sample(timer, clocking.reader(device), rule).summary()
     finally:
         torch.set_num_threads(threads)

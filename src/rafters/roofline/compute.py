@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from rafters.errors import MeasureError
+from rafters.roofline import choosing, sampling
 from rafters.roofline import clocks as clocking
-from rafters.roofline import sampling, timers
 from rafters.roofline.ceiling import ComputeCeiling
 from rafters.roofline.rotation import Rotation
 from rafters.roofline.statistics import summarize
@@ -46,7 +46,7 @@ def compute_ceilings(device: torch.device, *, quick: bool, progress: Callable[[s
 def _time(work: Work, device: torch.device, sustain_s: float) -> ComputeCeiling:
     """Burst: the best of the first block after a pause. Sustained: the median once the clocks have settled under load."""
     read_clocks = clocking.reader(device)
-    timer = timers.choose(work.run, Rotation([()], hot=True), device)
+    timer = choosing.choose(work.run, Rotation([()], hot=True), device)
     try:
         time.sleep(_COOL_S if device.type == "cuda" else 0.0)
         timer.enqueue()

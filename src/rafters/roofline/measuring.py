@@ -14,8 +14,8 @@ from rafters import device as devices
 from rafters.cost import Cost
 from rafters.errors import MeasureError
 from rafters.roofline import check as checking
+from rafters.roofline import choosing, counting, declaring, sampling, timers, verdict
 from rafters.roofline import clocks as clocking
-from rafters.roofline import counting, declaring, sampling, timers, verdict
 from rafters.roofline import rotation as rotating
 from rafters.roofline.measurement import Measurement
 from rafters.roofline.statistics import summarize
@@ -72,7 +72,7 @@ def race(
     device: torch.device | str | None = None,
     ceilings: Roof | None = None,
     clocks: clocking.ClockReader | None = None,
-    timer: TimerFactory = timers.choose,
+    timer: TimerFactory = choosing.choose,
     now: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Measurement]:
     """Measure several providers of one operation interleaved: A, B, B, A, ... on the same inputs in one process.
@@ -114,7 +114,7 @@ def race(
     with ExitStack() as stack:
         clocked: dict[str, timers.Timer] = {}
         for p, fn in running.items():
-            host[p] = timers.host_seconds(fn, rotation, where)
+            host[p] = choosing.host_seconds(fn, rotation, where)
             clocked[p] = stack.enter_context(closing(timer(fn, rotation, where)))
             names[p] = clocked[p].name
             sampling.warm_up(clocked[p], read_clocks, rule.warm_up_s / (1 if len(running) == 1 else 2), now)
@@ -129,10 +129,6 @@ def race(
         notes = {p: [*n, remark] for p, n in notes.items()}
     if reference is None:
         notes = {p: [*n, "not checked: no reference was given"] for p, n in notes.items()}
-    del rotation
-    if where.type == "cuda":
-        torch.cuda.empty_cache()
-
     named = dtype if dtype is not None else _dtype(first)
     common: dict[str, Any] = {
         "shape": shape if shape is not None else _shape(first),
@@ -147,6 +143,9 @@ def race(
         "ceiling": ceilings.bandwidth(cost.read_fraction) if ceilings and not hot else None,
     }
     limit = None if hot else (common["ceiling"] or facts.theoretical_bandwidth)
+    del first, rotation
+    if where.type == "cuda":
+        torch.cuda.empty_cache()  # the memory in use before and after is equal
     return {
         p: verdict.conclude(
             {**common, "name": name or p, "provider": p, "timer": names[p], "host_us": _microseconds(host[p])},

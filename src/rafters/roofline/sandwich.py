@@ -8,9 +8,9 @@ import torch
 
 from rafters import device as devices
 from rafters.errors import MeasureError
+from rafters.roofline import choosing, sampling, timers
 from rafters.roofline import clocks as clocking
 from rafters.roofline import rotation as rotating
-from rafters.roofline import sampling, timers
 from rafters.roofline.statistics import Summary, summarize
 
 
@@ -57,7 +57,7 @@ def sandwiched(
     with torch.no_grad():
         # One argument-less set: the chains rotate by themselves.
         rotation = rotating.Rotation([()], hot=False)
-        chains = [timers.choose(f, rotation, where, graph_below_s=float("inf")) for f in (chain, products)]
+        chains = [choosing.choose(f, rotation, where, graph_below_s=float("inf")) for f in (chain, products)]
         try:
             return _differences(chains, layers, min_rounds, time_limit_s, clocking.reader(where))
         finally:

@@ -22,7 +22,7 @@ _MAX_NODES = 4096
 _BLOCK_S = 30e-3
 _MAX_BLOCK = 32
 # A block of events waits at most this long for the host to run ahead.
-_MAX_SLEEP_S = 0.25
+MAX_SLEEP_S = 0.25
 
 
 class Timer(Protocol):
@@ -61,7 +61,7 @@ class GraphTimer:
                 kept.append(fn(*sets[i % len(sets)]))
         self._keep = (kept, sets)
         replay_s = max(self.launches * estimate_s, 1e-6)
-        self._events = [_event_pair() for _ in range(max(1, min(_MAX_BLOCK, int(_BLOCK_S / replay_s))))]
+        self._events = [event_pair() for _ in range(max(1, min(_MAX_BLOCK, int(_BLOCK_S / replay_s))))]
 
     def enqueue(self) -> None:
         with torch.cuda.device(self._device):
@@ -95,7 +95,7 @@ class EventTimer:
         self._fn, self._rotation, self._device = fn, rotation, device
         self.launches = max(1, min(len(rotation.sets), round(GRAPH_BELOW_S / max(estimate_s, 1e-7))))
         count = max(3, min(_MAX_BLOCK, int(_BLOCK_S / max(estimate_s * self.launches, 1e-6))))
-        self._events = [_event_pair() for _ in range(count)]
+        self._events = [event_pair() for _ in range(count)]
         self._kept: deque[Any] = deque(maxlen=len(rotation.sets))
         self._next = 0
         self._sleep_s = 1.5 * host_s * count * self.launches + 100e-6
@@ -103,13 +103,15 @@ class EventTimer:
 
     def enqueue(self) -> None:
         with torch.cuda.device(self._device):
-            while not self._enqueue_behind_sleep() and self._sleep_s < _MAX_SLEEP_S:
+            while not self._enqueue_behind_sleep() and self._sleep_s:
                 torch.cuda.synchronize(self._device)
-                self._sleep_s = min(2.0 * self._sleep_s, _MAX_SLEEP_S)
+                # A function that waits for the GPU itself never gets ahead of it: give the waiting up, and say so.
+                self._sleep_s = 2.0 * self._sleep_s if self._sleep_s < MAX_SLEEP_S else 0.0
 
     def _enqueue_behind_sleep(self) -> bool:
         """False if the GPU caught up with the host, so that this block has gaps in it."""
-        _sleep(self._sleep_s)
+        if self._sleep_s:
+            block(self._sleep_s)
         sets = self._rotation.sets
         for start, end in self._events:
             if self._rotation.flush:
@@ -133,6 +135,7 @@ class EventTimer:
     def close(self) -> None:
         torch.cuda.synchronize(self._device)
         self._kept.clear()
+        self._rotation = Rotation([], hot=False)  # a closed timer keeps no tensors alive
 
 
 class WallTimer:
@@ -170,85 +173,13 @@ class WallTimer:
 
     def close(self) -> None:
         self._kept.clear()
+        self._rotation = Rotation([], hot=False)
 
 
-def choose(fn: Function, rotation: Rotation, device: torch.device, *, graph_below_s: float = GRAPH_BELOW_S) -> Timer:
-    """The timer that suits the function: run and estimated first, then a graph for the short and event pairs for the long."""
-    if device.type != "cuda":
-        return WallTimer(fn, rotation, _wall_estimate(fn, rotation))
-    host_s, estimate_s = _cuda_estimate(fn, rotation, device)
-    if estimate_s >= graph_below_s:
-        return EventTimer(fn, rotation, estimate_s, host_s, device)
-    try:
-        return GraphTimer(fn, rotation, estimate_s, device)
-    except RuntimeError as error:
-        torch.cuda.synchronize(device)
-        timer = EventTimer(fn, rotation, estimate_s, host_s, device)
-        timer.notes.append(f"no CUDA graph could be captured ({str(error).splitlines()[0][:120]}): event pairs instead")
-        return timer
-
-
-def host_seconds(fn: Function, rotation: Rotation, device: torch.device, rounds: int = 7) -> float | None:
-    """Host time of one call: wall time of N calls without synchronizing / N, the median of `rounds`. None on a CPU.
-
-    N stays far below the depth of the launch queue, or the host would wait for the GPU.
-    """
-    if device.type != "cuda":
-        return None
-    sets, found = rotation.sets, []
-    fn(*sets[0])
-    torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    fn(*sets[-1])
-    torch.cuda.synchronize(device)
-    calls = max(3, min(100, int(20e-3 / max(time.perf_counter() - start, 1e-6))))
-    for _ in range(rounds):
-        torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        for i in range(calls):
-            fn(*sets[i % len(sets)])
-        found.append((time.perf_counter() - start) / calls)
-    torch.cuda.synchronize(device)
-    return sorted(found)[rounds // 2]
-
-
-def _cuda_estimate(fn: Function, rotation: Rotation, device: torch.device) -> tuple[float, float]:
-    """Host and device seconds of one call, roughly; also the first launch of everything, outside any capture."""
-    sets = rotation.sets
-    side = torch.cuda.Stream(device)
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.device(device), torch.cuda.stream(side):
-        for arguments in sets[:3]:
-            fn(*arguments)
-        torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        fn(*sets[-1])
-        host_s = time.perf_counter() - start
-        torch.cuda.synchronize(device)
-        calls = 2 if time.perf_counter() - start > 10e-3 else 20
-        _sleep(min(50.0 * host_s + 100e-6, _MAX_SLEEP_S))
-        first, last = _event_pair()
-        first.record()
-        for i in range(calls):
-            fn(*sets[i % len(sets)])
-        last.record()
-        torch.cuda.synchronize(device)
-    return host_s, max(first.elapsed_time(last) * 1e-3 / calls, 1e-7)
-
-
-def _wall_estimate(fn: Function, rotation: Rotation) -> float:
-    found = []
-    for i in range(4):
-        start = time.perf_counter()
-        fn(*rotation.sets[i % len(rotation.sets)])
-        found.append(time.perf_counter() - start)
-    return min(found)
-
-
-def _event_pair() -> tuple[torch.cuda.Event, torch.cuda.Event]:
+def event_pair() -> tuple[torch.cuda.Event, torch.cuda.Event]:
     return torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
 
 
-def _sleep(seconds: float) -> None:
+def block(seconds: float) -> None:
     """Keep the stream busy for about `seconds`: the kernel spins for SM cycles, about 2 a nanosecond."""
     torch.cuda._sleep(int(seconds * 2e9))

@@ -157,7 +157,7 @@ def same_strides(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bo
 
 
 def of_clones(sample: Sample, results: Sequence[torch.Tensor]) -> list[str]:
-    """op(view) == op(view.clone()), bit for bit. On the CPU, where PyTorch's own vector and scalar loops differ, the limits hold."""
+    """op(view) == op(view.clone()), bit for bit. On the CPU, where PyTorch's vector and scalar loops differ, the limits hold."""
     cloned = [a.clone(memory_format=torch.contiguous_format) if isinstance(a, torch.Tensor) else a for a in sample.arguments]
     made = sample.call(*cloned)
     if sample.tensors[0].device.type == "cpu":
