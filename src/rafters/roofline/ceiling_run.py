@@ -9,8 +9,8 @@ import torch
 
 from rafters import device as devices
 from rafters.errors import MeasureError
-from rafters.roofline import clocks as clocking
 from rafters.roofline import choosing, compute, sampling, streams
+from rafters.roofline import clocks as clocking
 from rafters.roofline import rotation as rotating
 from rafters.roofline.ceiling import Ceilings, Point
 from rafters.roofline.statistics import Summary
