@@ -197,6 +197,13 @@ def test_reduction_in_an_elementwise_body():
     assert "tl.sum over a tile has no meaning in a body; in @rafters.rowwise use lang.row_sum" in refuse(body)
 
 
+def test_builtin_that_triton_has_not():
+    def body(x):
+        return abs(x)  # here
+
+    assert "tl.abs" in refuse(body)
+
+
 def test_unknown_word_of_lang():
     def body(x):
         return lang.swoosh(x)  # here

@@ -12,7 +12,6 @@ import torch
 
 from rafters import lang
 from rafters.errors import BodyError, RaftersError
-from rafters.lang import standin
 from rafters.trace import names, shim
 from rafters.trace.body import Body
 from rafters.trace.values import DType, Value, lift, torch_dtype
@@ -23,7 +22,7 @@ class _Untensor(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         self.generic_visit(node)
-        thunks = [ast.Lambda(ast.arguments([], [], None, [], [], None, []), value) for value in node.values]
+        thunks: list[ast.expr] = [ast.Lambda(ast.arguments([], [], None, [], [], None, []), value) for value in node.values]
         name = "__rafters_and" if isinstance(node.op, ast.And) else "__rafters_or"
         return ast.copy_location(ast.Call(ast.Name(name, ast.Load()), thunks, []), node)
 
@@ -61,10 +60,10 @@ def _convert(name: str, value: Any) -> Any:
         return shim.word(found)
     if value is lang:
         return shim.LANG_SHIM
-    if names.is_language(value):
-        return shim.LANGUAGE_SHIM
     if isinstance(value, types.ModuleType) and value.__name__.startswith("triton") and value.__name__.endswith("libdevice"):
         return shim.Language(shim.LIBDEVICE, "libdevice")
+    if names.is_language(value):
+        return shim.LANGUAGE_SHIM
     if isinstance(value, types.ModuleType) and value.__name__ == "rafters":
         return _Package()
     spelled = names.language_name(value)
