@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rafters.dtypes import category
+from rafters.dtypes import compute_dtype
 from rafters.engine import geometry, promotion
 from rafters.engine.promotion import ACCEPTS, DIMENSIONED, NUMBER, ZERO_DIM, Typed
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Spec, View
@@ -83,7 +84,7 @@ def _typed(spec: Spec, arguments: dict[str, Any]) -> list[Typed]:
     typed = []
     for parameter in spec.parameters:
         value = arguments[parameter.name]
-        if value is None and parameter.optional or parameter.kind in (INDEX, CONSTEXPR):
+        if (value is None and parameter.optional) or parameter.kind in (INDEX, CONSTEXPR):
             continue
         if isinstance(value, torch.Tensor):
             accept = spec.accepts.get(parameter.name)
@@ -140,7 +141,8 @@ def part(op: str, piece: Piece, which: str | None) -> Piece:
 
 
 def _inputs(spec: Spec, arguments: dict[str, Any], indices: dict[str, Piece]) -> tuple[Piece, ...]:
-    plain, gathered = [], []
+    plain: list[tuple[Piece, View]] = []
+    gathered: list[tuple[Piece, View]] = []
     for name, view in spec.views.items():
         value = arguments[view.source]
         if not isinstance(value, torch.Tensor):
@@ -197,7 +199,7 @@ def _values(
         entry = by_name.get(view.source)
         if entry is None:
             continue
-        values[name] = promotion.compute_dtype(common) if lift else promotion.value_dtype(entry, common)
+        values[name] = compute_dtype(common) if lift else promotion.value_dtype(entry, common)
         if entry.rank == NUMBER:
             numbers[view.source] = values[name]
             check_number(spec.name, view.source, arguments[view.source], values[name])
@@ -236,8 +238,7 @@ def _results(
             results.append(Result(dtype, tuple(target.shape), tuple(target.stride()), first.into))
         else:
             results.append(_new_result(first, dtype, shape, layouts, spec.rowwise))
-        for output in group:
-            outputs.append((len(results) - 1, View(first.into or "", output.part, output.rows), dtype))
+        outputs += [(len(results) - 1, View(first.into or "", output.part, output.rows), dtype) for output in group]
     return tuple(results), tuple(outputs)
 
 
@@ -261,7 +262,7 @@ def _new_result(
 
 def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], names: Sequence[str]) -> tuple[Piece, ...]:
     """What the kernel writes: the results, in the parts and rows that the outputs name."""
-    pieces = []
+    pieces: list[Piece] = []
     rank = len(resolved.shape)
     for (position, view, dtype), name in zip(resolved.outputs, names, strict=True):
         result = resolved.results[position]
@@ -271,11 +272,9 @@ def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], nam
             index = replace(index, shape=index.shape[: resolved.index_ranks[view.rows]])
             piece = gather(spec.name, piece, index, rank)
         expected = (*resolved.shape[:-1], 1) if spec.outputs[len(pieces)].per_row else resolved.shape
-        if (
-            tuple(geometry.broadcast_shapes([piece.shape, expected])) != tuple(piece.shape)
-            and not view.rows
-            or len(piece.shape) < rank
-        ):
+        if (tuple(geometry.broadcast_shapes([piece.shape, expected])) != tuple(piece.shape) and not view.rows) or len(
+            piece.shape
+        ) < rank:
             raise argument_error(
                 spec.name, piece.argument, f"shape {tuple(result.shape)}", f"shape {tuple(expected)} (the result's)"
             )

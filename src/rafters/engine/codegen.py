@@ -74,7 +74,7 @@ def compile_time(form: Form) -> list[str]:
 def body_call(form: Form, returned: Sequence[str]) -> Compute:
     """The compute part of an elementwise kernel: it calls the user's own function."""
     passed = ", ".join("None" if s.kind == ABSENT else s.name for s in form.inputs)
-    return lambda mask: [f"{', '.join(returned)} = body({passed})"]
+    return lambda _mask: [f"{', '.join(returned)} = body({passed})"]
 
 
 def module_text(op: str, form: Form, compute: Compute, title: str, version: str, imports: str = "") -> str:

@@ -79,7 +79,8 @@ def _knobs() -> Any:
 def _c_launcher(run: Any) -> Any:
     """Triton's C launch behind its Python launcher, where the kernel needs no scratch memory and the contract is a known one."""
     inner = getattr(run, "launch", None)
-    if inner is None or getattr(run, "global_scratch_size", 1) or getattr(run, "profile_scratch_size", 1):
+    scratch = [getattr(run, "global_scratch_size", None), getattr(run, "profile_scratch_size", None)]
+    if inner is None or scratch != [0, 0]:
         return None
     if inspect.isfunction(inner):  # wrapped, for tensor descriptors
         return None

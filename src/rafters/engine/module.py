@@ -9,7 +9,7 @@ from typing import Any
 from rafters.errors import CompileError
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def jit_function(text: str, kernel: str, body: Any) -> Any:
     """The JITFunction `kernel` of a generated module. `body` is the user's function, which an elementwise kernel calls.
 

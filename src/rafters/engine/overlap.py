@@ -32,7 +32,7 @@ def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
         return False
     x, y = np.asarray(_Extent(a)), np.asarray(_Extent(b))
     try:
-        return bool(np.shares_memory(x, y, max_work=MAX_WORK))
+        return bool(np.shares_memory(x, y, max_work=MAX_WORK))  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True
 

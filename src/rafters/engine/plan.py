@@ -247,7 +247,7 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any], kinds:
     return _traced(spec, tuple(inputs.items()), tuple(constants.items()))
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def _traced(
     spec: Spec, inputs: tuple[tuple[str, tuple[torch.dtype, str]], ...], constants: tuple[tuple[str, Any], ...]
 ) -> tracing.Graph:
@@ -311,7 +311,13 @@ def _kernel_runner(
     lines = [*allocate, *start.lines("grid", "stream_of(device)", ", ".join([*passed, *constants]))]
     if torch.cuda.device_count() > 1:  # allocation and launch act on the current device; with one device there is no other
         inner = [f"    {line}" for line in lines]
-        lines = ["if current_device() == device:", *inner, "else:", "    with on_device(device):", *(f"    {line}" for line in inner)]
+        lines = [
+            "if current_device() == device:",
+            *inner,
+            "else:",
+            "    with on_device(device):",
+            *(f"    {line}" for line in inner),
+        ]
     text = _RUNNER.format(
         constants=", ".join(["grid", *constants, *made, *start.names]),
         parameters=", ".join([p.name for p in spec.parameters] + (names_ if given else [])),
@@ -352,6 +358,8 @@ def _empty_runner(spec: Spec, results: Sequence[Any], device: torch.device, give
 def _cpu_runner(
     spec: Spec, arguments: dict[str, Any], resolved: Resolved, outputs: Sequence[Piece], results: Sequence[Any], given: bool
 ) -> Callable[..., Any]:
+    if spec.reference is not None:
+        return _reference_runner(spec, spec.reference, results, given)
     graph = trace_call(spec, resolved, arguments)
     pieces = {p.name: p for p in resolved.inputs}
     inputs: list[Piece | str] = [
@@ -371,6 +379,22 @@ def _cpu_runner(
         tensors.update(zip(names_, made, strict=True))
         with torch.no_grad():
             run(tensors)
+        return _returned(made)
+
+    return call
+
+
+def _reference_runner(spec: Spec, reference: Callable[..., Any], results: Sequence[Any], given: bool) -> Callable[..., Any]:
+    """The author's own torch form, for a body that cannot be traced."""
+    count = len(spec.parameters)
+    mutated = [(i, p.name) for i, p in enumerate(spec.parameters) if p.mutated]
+
+    def call(*values: Any) -> Any:
+        returned = reference(*values[:count])
+        values_ = returned if isinstance(returned, tuple) else (returned,)
+        made = list(values[count:]) if given else _new(results, torch.device("cpu"))
+        for target_, value in zip([*made, *(values[i] for i, _ in mutated)], values_, strict=True):
+            target_.copy_(value)
         return _returned(made)
 
     return call

@@ -1,6 +1,6 @@
 """Dtypes of a call: PyTorch's promotion, the dtype each value is computed in, and the dtype of each output."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -100,7 +100,7 @@ def scalar_dtype(declared: type, value: bool | int | float, common: torch.dtype)
     return torch.int32 if -(2**31) <= value < 2**31 else torch.int64
 
 
-ACCEPTS = {
+ACCEPTS: dict[str, tuple[Callable[[torch.dtype], bool], str]] = {
     "float": (lambda d: d.is_floating_point, "a floating-point dtype"),
     "bool": (lambda d: d is torch.bool, "torch.bool"),
     "int": (lambda d: not d.is_floating_point and d is not torch.bool, "an integer dtype"),

@@ -4,6 +4,6 @@ from rafters.engine.spec import Output, View
 from rafters.operator.declare import elementwise, rowwise
 from rafters.operator.handwritten import Launch, kernel
 from rafters.operator.op import Op
-from rafters.operator.options import options
+from rafters.operator.switches import options
 
 __all__ = ["Launch", "Op", "Output", "View", "elementwise", "kernel", "options", "rowwise"]

@@ -11,7 +11,7 @@ import torch
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 
 # Without `out` in its way, and with nothing that needs the dispatcher, a call is one lookup. See operator/gate.py for the questions.
-_CALL = '''\
+_CALL = """\
 def __call__(self, {signature}, *, out=None):
     if is_compiling():
         return self._dispatched(({passed},), out)
@@ -35,7 +35,7 @@ def registered(plans, otherwise):
         return otherwise({passed})
 
     return call
-'''
+"""
 _QUIET = "not transforms() and not dispatch_modes() and not function_modes() and forward_ad._current_level < 0"
 
 
@@ -46,7 +46,8 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any])
         signature=", ".join(p.name + ("=None" if p.default is not ... else "") for p in parameters),
         passed=", ".join(p.name for p in parameters),
         plain=" and ".join(
-            ("({0} is None or " if p.optional else "(").format(p.name) + f"type({p.name}) is Tensor or type({p.name}) is Parameter)"
+            ("({0} is None or " if p.optional else "(").format(p.name)
+            + f"type({p.name}) is Tensor or type({p.name}) is Parameter)"
             for p in tensors
         ),
         quiet=_QUIET,

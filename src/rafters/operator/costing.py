@@ -47,4 +47,5 @@ def _flops(spec: Spec, arguments: dict[str, Any], resolved: Any) -> int:
         return 0
     rows, cols = math.prod(resolved.shape[:-1]), resolved.shape[-1] if resolved.shape else 1
     counts = plans.trace_call(spec, resolved, arguments).flops
-    return counts[TILE] * rows * cols + counts[COLUMN] * cols + counts[ROW] * rows + counts[POINT]
+    total: int = counts[TILE] * rows * cols + counts[COLUMN] * cols + counts[ROW] * rows + counts[POINT]
+    return total

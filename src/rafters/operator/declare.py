@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rafters.engine.promotion import ACCEPTS
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Parameter, Spec, View
 from rafters.errors import BodyError
 from rafters.operator.op import make_op
@@ -91,7 +92,12 @@ def _spec(
     views = {t: views.get(t, View(t)) for t in tensors}
     declared = _outputs(body, out_dtype, outputs)
     parameters = _parameters(body, views, declared)
-    restrict = {t: accepts for t in {v.source for v in views.values()}} if isinstance(accepts, str) else dict(accepts or {})
+    restrict = dict.fromkeys({v.source for v in views.values()}, accepts) if isinstance(accepts, str) else dict(accepts or {})
+    for argument, rule in restrict.items():
+        if rule not in ACCEPTS:
+            raise body.error(f"accepts={rule!r} for {argument!r} is no rule; known: {', '.join(map(repr, ACCEPTS))}")
+        if argument not in {p.name for p in parameters}:
+            raise body.error(f"accepts= names {argument!r}, which is no argument ({', '.join(p.name for p in parameters)})")
     return Spec(short, namespace, body, rowwise_, parameters, views, declared, restrict, reference)
 
 

@@ -31,11 +31,11 @@ def needs_dispatch(arguments: tuple[Any, ...]) -> bool:
     if transforms_or_modes():
         return True
     wanted = torch.is_grad_enabled()
-    for value in arguments:
-        if isinstance(value, torch.Tensor):
-            if type(value) not in PLAIN or value.is_neg() or (wanted and value.requires_grad) or value.device.type == "meta":
-                return True
-    return False
+    return any(isinstance(value, torch.Tensor) and _needs_dispatch(value, wanted) for value in arguments)
+
+
+def _needs_dispatch(tensor: torch.Tensor, gradients: bool) -> bool:
+    return type(tensor) not in PLAIN or tensor.is_neg() or (gradients and tensor.requires_grad) or tensor.device.type == "meta"
 
 
 def transforms_or_modes() -> bool:

@@ -13,7 +13,7 @@ from rafters.engine.spec import Spec
 from rafters.errors import RaftersError
 
 
-def differentiable(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
+def differentiable(op: Any) -> Callable[..., Any]:
     """`f(arguments, run)` that calls `run` and records the gradient."""
     spec: Spec = op.spec
     names = [p.name for p in spec.parameters]
@@ -48,7 +48,7 @@ def differentiable(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
                 made = op.form.differentiable_form(dict(zip(names, values, strict=True)))
                 return tuple(made[i] for i in live)
 
-            _, pull = torch.func.vjp(chosen, *(arguments[i] for i in wanted))
+            pull: Any = torch.func.vjp(chosen, *(arguments[i] for i in wanted))[1]
             for i, gradient in zip(wanted, pull(tuple(gradients[i] for i in live)), strict=True):
                 result[i + 1] = gradient
             return tuple(result)
@@ -56,6 +56,6 @@ def differentiable(op: Any, plain: Callable[..., Any]) -> Callable[..., Any]:
     def call(arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
         if any(p.mutated for p in spec.parameters):
             raise RaftersError(f"{spec.name}: it overwrites an argument and has no gradient; call it under torch.no_grad()")
-        return Function.apply(run, *arguments)
+        return Function.apply(run, *arguments)  # type: ignore[no-untyped-call]
 
     return call

@@ -20,6 +20,7 @@ from rafters.engine.layout import Layout, alignment
 from rafters.engine.overlap import share_memory
 from rafters.engine.spec import SCALAR, TENSOR, Output, Parameter, Spec, View
 from rafters.errors import BodyError, CompileError, argument_error
+from rafters.lang._define import has_triton
 from rafters.operator.declare import qualified_name
 from rafters.operator.op import Op, make_op
 from rafters.trace import body as bodies
@@ -80,7 +81,9 @@ def kernel(
     flops: arithmetic operations an element of the first result, or a function of the arguments.
     contiguous: refuse arguments that are not contiguous (a kernel that takes no strides reads such memory in the wrong order).
     """
-    return lambda describe: make_op(_spec(describe, name, outputs, reference), FromKernel(jitted, describe, reference, flops, contiguous))
+    return lambda describe: make_op(
+        _spec(describe, name, outputs, reference), FromKernel(jitted, describe, reference, flops, contiguous)
+    )
 
 
 def _spec(describe: Callable[..., Any], name: str | None, outputs: int, reference: Callable[..., Any]) -> Spec:
@@ -131,7 +134,9 @@ class FromKernel:
         if not isinstance(launch, Launch):
             raise BodyError(f"{self.spec.name}: its function returned {type(launch).__name__}, wanted a rafters.Launch")
         if len(launch.results) != len(self.spec.outputs):
-            raise BodyError(f"{self.spec.name}: its Launch has {len(launch.results)} results, declared are {len(self.spec.outputs)}")
+            raise BodyError(
+                f"{self.spec.name}: its Launch has {len(launch.results)} results, declared are {len(self.spec.outputs)}"
+            )
         return launch
 
     def _check(self, arguments: dict[str, Any], given: Sequence[torch.Tensor]) -> None:
@@ -184,8 +189,10 @@ class FromKernel:
                 signature.append((name, "i32" if -(2**31) <= value < 2**31 else "i64"))
                 divisors.append((position, 16 if value % 16 == 0 else 1))
         known = tuple((p, d) for p, d in divisors if d == 16)
-        function = names.for_triton(self.function) if variant.has_triton() else None
-        made = variant.Recipe(self.function.__name__, "", function, tuple(signature), tuple(constants), known, chosen, launch.warps, False)
+        function = names.for_triton(self.function) if has_triton() else None
+        made = variant.Recipe(
+            self.function.__name__, "", function, tuple(signature), tuple(constants), known, chosen, launch.warps, False
+        )
         laid = Layout(Form(FLAT, LINEAR, 0, (), (), ()), {}, {}, launch.grid, launch.warps, align, False)
         return made, laid, variant.Typing(memory, {})
 
@@ -229,7 +236,11 @@ class FromKernel:
             if not given:
                 values = (*values, *(torch.empty_strided(s, t, dtype=d, device=device) for s, t, d in specs))
             arguments = tuple(
-                constant if position < 0 else values[position].data_ptr() if tensor and values[position] is not None else values[position]
+                constant
+                if position < 0
+                else values[position].data_ptr()
+                if tensor and values[position] is not None
+                else values[position]
                 for tensor, position, constant in sources
             )
             with torch.cuda.device(index):

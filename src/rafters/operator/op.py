@@ -13,7 +13,7 @@ from rafters.engine.spec import CONSTEXPR, SCALAR, Spec
 from rafters.errors import ArgumentError, RaftersError, argument_error
 from rafters.operator import call_text, gate, registration
 from rafters.operator.from_body import FromBody
-from rafters.operator.options import current
+from rafters.operator.switches import current
 
 MAX_PLANS = 4096
 
@@ -192,6 +192,10 @@ def make_op(spec: Spec, form: Any = None) -> Op:
     form = form or FromBody(spec)
     form.spec = spec
     functions = call_text.functions(spec.name, spec.parameters, gate.NAMES)
-    members = {"__call__": functions["__call__"], "_key": staticmethod(functions["key"]), "_registered": staticmethod(functions["registered"])}
+    members = {
+        "__call__": functions["__call__"],
+        "_key": staticmethod(functions["key"]),
+        "_registered": staticmethod(functions["registered"]),
+    }
     kind = type(f"Op_{spec.name}", (Op,), members)
     return kind(spec, form)  # type: ignore[no-any-return]

@@ -55,7 +55,7 @@ class Registration:
 
 def schema(spec: Spec) -> str:
     """`add(Tensor x, Tensor y) -> Tensor`. Numbers are Scalar and SymInt: a `float` would recompile on every value."""
-    parts = []
+    parts: list[str] = []
     for p in spec.parameters:
         if p.kind in (TENSOR, INDEX):
             text = f"Tensor(a{len(parts)}!)" if p.mutated else "Tensor?" if p.optional else "Tensor"
@@ -85,7 +85,7 @@ def register(op: Any) -> Registration:
             if known != origin:
                 raise BodyError(f"op {name} exists already (from {known}); give this one another name with name='...'")
             library._destroy()
-        library = torch.library.Library(spec.namespace, "FRAGMENT")  # noqa: TOR901  (kept in the registration)
+        library = torch.library.Library(spec.namespace, "FRAGMENT")
         library.define(schema(spec), tags=(torch.Tag.pt2_compliant_tag,))
         _taken[name] = (origin, library)
         _implement(op, library)
@@ -110,7 +110,7 @@ def _implement(op: Any, library: torch.library.Library) -> None:
     for key in ("CPU", "CUDA"):
         library.impl(spec.name, op._registered(op._plans, plain), key)
     torch.library.register_fake(f"{spec.namespace}::{spec.name}", fake, lib=library)
-    differentiate = differentiable(op, plain)
+    differentiate = differentiable(op)
 
     def autograd(*arguments: Any) -> Any:
         wanted = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)

@@ -35,11 +35,17 @@ def traced_form(spec: Spec, arguments: dict[str, Any], exact: bool = False) -> t
     return _assemble(spec, resolved, arguments, outputs, exact)
 
 
+def _part(value: torch.Tensor, part: str | None) -> torch.Tensor:
+    """A half of the last dimension, as a view."""
+    if part is None:
+        return value
+    half = value.shape[-1] // 2
+    window = {"lo": slice(half), "hi": slice(half, None), "even": slice(None, None, 2), "odd": slice(1, None, 2)}[part]
+    return value[..., window]
+
+
 def _view(value: torch.Tensor, view: View, arguments: dict[str, Any], rank: int) -> torch.Tensor:
-    half = value.shape[-1] // 2 if value.dim() else 0
-    if view.part is not None:
-        value = {"lo": lambda: value[..., :half], "hi": lambda: value[..., half:], "even": lambda: value[..., ::2],
-                 "odd": lambda: value[..., 1::2]}[view.part]()  # fmt: skip
+    value = _part(value, view.part)
     if view.rows is None:
         return value
     index = arguments[view.rows]
@@ -57,16 +63,16 @@ def _assemble(
 ) -> tuple[torch.Tensor, ...]:
     made = []
     position = 0
-    for number, (result, group) in enumerate(zip(resolved.results, spec.results, strict=True)):
+    for result, group in zip(resolved.results, spec.results, strict=True):
         pieces = []
         for output in group:
             shape = (*resolved.shape[:-1], 1) if output.per_row else resolved.shape
             pieces.append(_cast(outputs[position], result.dtype, exact).expand(shape))
             position += 1
         if result.into is not None:
-            made.append(_written(arguments, resolved, number, group, pieces))
+            made.append(_written(arguments, group, pieces))
         elif group[0].part in ("even", "odd"):
-            made.append(torch.stack(pieces, -1).flatten(-2))
+            made.append(torch.stack(pieces, -1).flatten(-2))  # interleaved
         else:
             made.append(torch.cat(pieces, -1) if len(pieces) > 1 else pieces[0])
     return tuple(made)
@@ -81,17 +87,15 @@ def _cast(value: torch.Tensor, dtype: torch.dtype, exact: bool) -> torch.Tensor:
     return value.to(dtype)
 
 
-def _written(arguments: dict[str, Any], resolved: Resolved, number: int, group: Any, pieces: list[torch.Tensor]) -> torch.Tensor:
+def _written(arguments: dict[str, Any], group: Any, pieces: list[torch.Tensor]) -> torch.Tensor:
     """The argument that is overwritten, with the written parts replaced, as a new tensor."""
     target = arguments[group[0].into].clone().to(pieces[0].dtype)
     for output, piece in zip(group, pieces, strict=True):
-        half = target.shape[-1] // 2 if output.part else 0
-        window = {None: lambda: target, "lo": lambda: target[..., :half], "hi": lambda: target[..., half:],
-                  "even": lambda: target[..., ::2], "odd": lambda: target[..., 1::2]}[output.part]()  # fmt: skip
+        window = _part(target, output.part)
         if output.rows is None:
             window.copy_(piece)
         else:
             index = arguments[output.rows]
             inside = (index >= 0) & (index < target.shape[0])
             window[index[inside].long()] = piece[inside]
-    return target
+    return target  # type: ignore[no-any-return]

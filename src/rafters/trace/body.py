@@ -90,17 +90,17 @@ def read(function: Any) -> Body:
 
 def signature(function: Callable[..., Any]) -> Body:
     """The parameters of a function that is no body itself (it describes a launch): read the same way, its text left alone."""
-    tree = ast.FunctionDef(name=function.__name__, lineno=1)
+    arguments = ast.arguments([], [], None, [], [], None, [])
+    tree = ast.FunctionDef(function.__name__, arguments, [], [], lineno=1)
     where = f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
     body = Body(function, function.__name__, (), 0, tree, "", where)
     return dataclasses.replace(body, parameters=_parameters(body))
 
 
-def _undecorated(tree: ast.FunctionDef) -> ast.FunctionDef:
-    copy = ast.parse(ast.unparse(tree)).body[0]
-    assert isinstance(copy, ast.FunctionDef)
-    copy.decorator_list = []
-    return copy
+def _undecorated(tree: ast.FunctionDef) -> ast.AST:
+    copied: Any = ast.parse(ast.unparse(tree)).body[0]
+    copied.decorator_list = []
+    return copied  # type: ignore[no-any-return]
 
 
 def _annotation(body: Body, parameter: inspect.Parameter) -> Any:
@@ -133,7 +133,7 @@ def _parameters(body: Body) -> tuple[Parameter, ...]:
         annotation = _annotation(body, parameter)
         default = parameter.default
         members = [a for a in typing.get_args(annotation) if a is not types.NoneType]
-        if members and isinstance(annotation, types.UnionType | type(typing.Optional[int])):
+        if members and typing.get_origin(annotation) in (types.UnionType, typing.Union):
             annotation = members[0] if len(members) == 1 else annotation
         if annotation is parameter.empty or annotation is torch.Tensor:
             if default not in (parameter.empty, None):

@@ -73,19 +73,22 @@ class _Emitter:
     def _node(self, node: torch.fx.Node) -> None:
         text = self._expression(node)
         used = len(node.users)
-        if used > 1 or name_of(node) in _REDUCTIONS:
-            if not text.isidentifier() and not _is_literal(text):
-                name = self._name(node)
-                self.body.append(f"{name} = {text}")
-                text = name
+        if (used > 1 or name_of(node) in _REDUCTIONS) and not text.isidentifier() and not _is_literal(text):
+            name = self._name(node)
+            self.body.append(f"{name} = {text}")
+            text = name
         self.text[node] = text
-        if name_of(node) in _INFIX or name_of(node) in _COMPOUND:
-            self.compound.add(node)
-        elif name_of(node) in _TRANSPARENT and node.args[0] in self.compound:
+        if (
+            name_of(node) in _INFIX
+            or name_of(node) in _COMPOUND
+            or (name_of(node) in _TRANSPARENT and node.args[0] in self.compound)
+        ):
             self.compound.add(node)
 
     def _name(self, node: torch.fx.Node) -> str:
-        stem = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}.get(name_of(node), name_of(node).rstrip("_"))
+        stem = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}.get(
+            name_of(node), name_of(node).rstrip("_")
+        )
         name, count = stem, 1
         while name in self.taken:
             count += 1
@@ -149,8 +152,7 @@ class _Emitter:
         if dtype is torch.bool:
             return str(bool(value))
         if dtype in (torch.float32, torch.int32):
-            text = self._argument(float(value) if dtype.is_floating_point else int(value))
-            return text
+            return self._argument(float(value) if dtype.is_floating_point else int(value))
         return f"tl.full((), {self._argument(value)}, tl.{TRITON_NAMES[dtype]})"
 
     def _cast(self, node: torch.fx.Node) -> str:
@@ -177,8 +179,7 @@ class _Emitter:
         raise CompileError(f"aten.pow with exponent {exponent} has no Triton form; write it with * or lang.exp and lang.log")
 
     def _reduction(self, node: torch.fx.Node, name: str) -> str:
-        operand = node.args[0]
-        assert isinstance(operand, torch.fx.Node)
+        operand: Any = node.args[0]
         kind = kind_of(operand)
         if kind not in (TILE, COLUMN):
             raise CompileError(f"lang.row_{name} of a value that does not vary along the row")

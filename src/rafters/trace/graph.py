@@ -65,7 +65,11 @@ REDUCTIONS = {"sum", "amax", "amin", "mean", "prod"}
 def name_of(node: torch.fx.Node) -> str:
     """'mul' of aten.mul.Tensor; 'view' of aten.view_copy, which functionalization writes for a view."""
     target = node.target
-    name = target._schema.name.split("::")[-1] if isinstance(target, torch._ops.OpOverload) else getattr(target, "__name__", str(target))
+    name = (
+        target._schema.name.split("::")[-1]
+        if isinstance(target, torch._ops.OpOverload)
+        else getattr(target, "__name__", str(target))
+    )
     return name if name == "_to_copy" else name.removesuffix("_copy")
 
 
@@ -95,9 +99,9 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
         return run(body, {**dict(zip(names, values, strict=True)), **constants})
 
     function = torch.func.functionalize(function, remove="mutations_and_views")
-    module = make_fx(function, tracing_mode="fake", decomposition_table=core_aten_decompositions())(*examples)
+    module = make_fx(function, tracing_mode="fake", decomposition_table=dict(core_aten_decompositions()))(*examples)
     _clean(module)
-    outputs = [node for node in module.graph.nodes if node.op == "output"][0].args[0]
+    outputs = next(node for node in module.graph.nodes if node.op == "output").args[0]
     return Graph(
         module,
         names,
@@ -109,7 +113,7 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
 def _clean(module: torch.fx.GraphModule) -> None:
     from torch._functorch.compile_utils import fx_graph_cse
 
-    graph = fx_graph_cse(module.graph)  # type: ignore[no-untyped-call]
+    graph = fx_graph_cse(module.graph)
     graph.eliminate_dead_code()
     graph.lint()
     module.graph = graph

@@ -64,14 +64,25 @@ def is_helper(value: Any) -> bool:
     return isinstance(value, types.FunctionType) or (hasattr(value, "fn") and type(value).__name__ == "JITFunction")
 
 
-def for_triton(function: Callable[..., Any]) -> Any:
-    """The body as a JITFunction, with everything it mentions made acceptable to Triton. Needs triton."""
+def for_triton(function: Callable[..., Any], half: bool = False) -> Any:
+    """The body as a JITFunction, with everything it mentions made acceptable to Triton. Needs triton.
+
+    With `half` the words of `rafters.lang` that it mentions are those for 16-bit values.
+    """
     import triton.language
+
+    from rafters.lang import half as language
 
     def convert(name: str, value: Any) -> Any:
         word = lang.word_of(value)
         if word is not None:
-            return word.jit
+            return word.half_jit if half else word.jit
+        if half and value is lang:
+            return language
+        if half and isinstance(value, types.ModuleType) and value.__name__ == "rafters":
+            package = types.ModuleType("rafters")
+            package.lang, package.tl = language, triton.language
+            return package
         if value is standin.tl or value is lang._define.tl:
             return triton.language
         if isinstance(value, standin.constexpr):
@@ -79,7 +90,7 @@ def for_triton(function: Callable[..., Any]) -> Any:
         if isinstance(value, bool | int | float):
             return triton.language.constexpr(value)
         if is_helper(value):
-            return for_triton(getattr(value, "fn", value))
+            return for_triton(getattr(value, "fn", value), half)
         return value
 
     return triton.jit(with_names(function, _names(function, convert)))

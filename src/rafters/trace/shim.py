@@ -61,7 +61,8 @@ def div_rn(x: Any, y: Any, **_: Any) -> Value:
 
 
 def fma(x: Any, y: Any, z: Any) -> Value:
-    return word(lang.WORDS["fma"])(x, y, z)
+    result: Value = word(lang.WORDS["fma"])(x, y, z)
+    return result
 
 
 def reduction(name: str, function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:

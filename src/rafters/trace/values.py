@@ -134,8 +134,11 @@ def unify(a: Any, b: Any, division: bool = False) -> tuple[Any, Any, torch.dtype
 
 def _cast(x: Any, dtype: torch.dtype, literal: bool) -> torch.Tensor:
     if literal:
+        if x < 0 and dtype in _UNSIGNED:
+            raise TypeError(f"Triton refuses the negative number {x} beside an unsigned tensor; cast the tensor first")
         return torch.full((), x, dtype=dtype)
-    return x if x.dtype is dtype else x.to(dtype)
+    tensor: torch.Tensor = x
+    return tensor if tensor.dtype is dtype else tensor.to(dtype)
 
 
 def lift(operand: Any) -> torch.Tensor:
@@ -146,7 +149,7 @@ def lift(operand: Any) -> torch.Tensor:
 
 def _binary(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Callable[[Value, Any], Value]:
     def method(self: Value, other: Any) -> Value:
-        x, y, dtype = unify(self, other)
+        x, y, _ = unify(self, other)
         return Value(function(x, y))
 
     return method
