@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from rafters.errors import MeasureError
+
 # CUdevice_attribute numbers of the CUDA driver API: memory clock in kHz, bus width in bits.
 _MEMORY_CLOCK_RATE, _MEMORY_BUS_WIDTH = 36, 37
 
@@ -87,13 +89,25 @@ def theoretical_bandwidth(memory_clock_hz: float | None, bus_width_bits: int | N
 
 
 def resolve(device: torch.device | str | int | None = None) -> torch.device:
-    """The device meant: the current GPU if there is one and nothing was said, else the CPU; always with its index."""
+    """The device meant: the current GPU if there is one and nothing was said, else the CPU; a GPU always with its index.
+
+    Raises MeasureError for a device that this machine or this torch does not have.
+    """
     if device is None:
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
-    if found.type == "cuda" and found.index is None:
-        return torch.device("cuda", torch.cuda.current_device())
-    return found
+    try:
+        found = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    except RuntimeError as error:
+        raise MeasureError(f"device {device!r}: {str(error).splitlines()[0]}") from error
+    if found.type not in ("cuda", "cpu"):
+        raise MeasureError(f"device {str(device)!r}: only CUDA and ROCm GPUs and the CPU can be measured")
+    if found.type == "cpu":
+        return torch.device("cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    index = found.index if found.index is not None else (torch.cuda.current_device() if count else 0)
+    if index >= count:
+        raise MeasureError(f"device {str(device)!r}: this machine has {count} GPUs that torch {torch.__version__} can use")
+    return torch.device("cuda", index)
 
 
 def facts(device: torch.device | str | int | None = None) -> DeviceFacts:

@@ -113,6 +113,23 @@ def test_compare_ends_with_1_only_where_something_is_worse(rafters, tmp_path):
     assert rafters("compare", "a.jsonl", "missing.jsonl")[0] == 1
 
 
+def test_an_unwritable_place_is_found_before_measuring(rafters, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("rafters.cli.measure.measure", lambda *a, **k: pytest.fail("measured first"))
+    status, text = rafters("measure", "mine.py:swish", "--shapes", "8", "-o", "file/r.jsonl", *QUICK)
+    assert status == 1
+    assert "cannot be written to file/r.jsonl" in text
+    assert rafters("roofline", "--device", "cpu", "-o", "file/r.jsonl")[0] == 1
+    assert rafters("roofline", "--device", "cpu", "-o", "file/r.svg")[0] == 1
+
+
+@pytest.mark.parametrize("verb", [("roofline",), ("measure", "mine.py:swish", "--shapes", "8")])
+def test_an_unknown_device_is_a_sentence(rafters, verb):
+    status, text = rafters(*verb, "--device", "cuda:99")
+    assert status == 1
+    assert "device 'cuda:99': this machine has" in text
+
+
 def test_report_fails_with_a_sentence(rafters, tmp_path):
     write(tmp_path / "a.jsonl", [made.measurement()])
     assert rafters("report", "a.jsonl", "-o", "r.pdf")[0] == 1

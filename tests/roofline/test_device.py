@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rafters import device as devices
+from rafters.errors import MeasureError
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,12 @@ def test_cpu_facts():
     assert facts.sm_count == torch.get_num_threads()
     assert 2**18 <= facts.l2_bytes <= 2**32
     assert facts.memory_bytes > 2**28
+
+
+@pytest.mark.parametrize("name", ["cuda:99", "nonsense", "meta", "xla:0"])
+def test_a_device_that_cannot_be_had_is_a_sentence(name):
+    with pytest.raises(MeasureError, match=f"device '{name}'"):
+        devices.resolve(name)
 
 
 def test_environment_survives_json_and_its_id_ignores_the_date():

@@ -39,6 +39,8 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Measure a function on the roofline of this device. Bytes are counted if they are not given. Exit status 1 unless valid."""
+    if output is not None:
+        write(output, [])  # a place that cannot be written is found before the measuring, not after
     fn, where = load(function), devices.resolve(device)
     known = None if hot else ceilings(where, quick=True)
     found = []

@@ -1,5 +1,6 @@
 """`rafters report`: results drawn, on any machine."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -17,7 +18,8 @@ def main(
     as_json: Annotated[bool, typer.Option("--json", help="Print what would be drawn as JSON.")] = False,
 ) -> None:
     """Draw recorded results: the roofline, the shares of attainable, the table."""
-    chart = model.chart(read(*results))
+    found = read(*results)
+    chart = dataclasses.replace(model.chart(found), title=f"recorded on {found.label()}")
     if output is not None:
         save(chart, output)
     if as_json:

@@ -20,6 +20,8 @@ def main(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write a .jsonl, .svg, .png or .html file.")] = None,
 ) -> None:
     """Measure the ceilings of this device: bandwidth by mix and size, the floor under a launch, arithmetic."""
+    if output is not None and output.suffix == ".jsonl":
+        write(output, [])  # a place that cannot be written is found before the measuring, not after
     where = devices.resolve(device)
     found = ceilings(where, quick=quick, refresh=refresh, progress=_progress if sys.stderr.isatty() else None)
     environment = devices.environment(where)
