@@ -8,8 +8,8 @@ ARITY = {"add": 2, "div": 2, "div_by": 2, "maximum": 2, "minimum": 2, "fma": 3, 
 TARGETS = [("cuda", 80, 32), ("cuda", 90, 32), ("cuda", 100, 32), ("cuda", 120, 32), ("hip", "gfx942", 64)]
 
 
-def kernel(name, block=128):
-    """A kernel that stores the word `name` of its loaded arguments, one element a thread."""
+def kernel(name, block=128, word=None):
+    """A kernel that stores the word `name` (or the JITFunction `word`) of its loaded arguments, one element a thread."""
     import triton
     import triton.language as tl
 
@@ -23,12 +23,12 @@ def kernel(name, block=128):
     )
     file = f"<{name} {block}>"
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    names = {"tl": tl, "word": getattr(lang, name), "__name__": "kernels"}
+    names = {"tl": tl, "word": word or getattr(lang, name), "__name__": "kernels"}
     exec(compile(source, file, "exec"), names)
     return triton.jit(names["run"])
 
 
-def compiled(name, target, dtype="fp32", out="fp32"):
+def compiled(name, target, dtype="fp32", out="fp32", word=None):
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -37,7 +37,7 @@ def compiled(name, target, dtype="fp32", out="fp32"):
     options = {"enable_fp_fusion": False, "num_warps": 4}
     if target[0] == "cuda":
         options["enable_reflect_ftz"] = False
-    return triton.compile(ASTSource(kernel(name), signature, {}), target=GPUTarget(*target), options=options)
+    return triton.compile(ASTSource(kernel(name, word=word), signature, {}), target=GPUTarget(*target), options=options)
 
 
 def float32_samples(count, seed=0):

@@ -83,6 +83,7 @@ class Machine:
     """`Machine(ptx)(out_dtype, *arrays)`: what the kernel stores to its last argument, the arrays being the others."""
 
     def __init__(self, ptx, approx_ulps=0.0):
+        """`approx_ulps`: how far the approximate instructions are off, one number for all or one for each by name."""
         self.approx_ulps = approx_ulps
         body = ptx[ptx.index("{", ptx.index(".entry")) + 1 :]
         body = re.sub(r"//[^\n]*", "", body[: body.index("$L__func_end")])
@@ -226,8 +227,9 @@ class Machine:
             "div": lambda v, w: v.astype(F64) / w.astype(F64),
         }[parts[0]](*x)
         result = exact.astype(F32)
-        if self.approx_ulps:
-            moved = move_ulps(result, self.approx_ulps)
+        ulps = self.approx_ulps[parts[0]] if isinstance(self.approx_ulps, dict) else self.approx_ulps
+        if ulps:
+            moved = move_ulps(result, ulps)
             result = np.where(np.isfinite(result) & (result != 0) & (exact != result), moved, result)
         if flush:
             result = np.where(np.abs(result) < F32(2**-126), np.copysign(F32(0), result), result)

@@ -10,17 +10,20 @@ from rafters.errors import CompileError
 
 
 @functools.cache
-def jit_function(text: str, kernel: str, body: Any) -> Any:
+def jit_function(text: str, kernel: str, body: Any, half: bool = False) -> Any:
     """The JITFunction `kernel` of a generated module. `body` is the user's function, which an elementwise kernel calls.
+
+    `half`: what the text calls `lang` are the words for 16-bit values.
 
     The text needs no file: Triton reads it from linecache, so a read-only home is no obstacle.
     """
     from rafters import lang
+    from rafters.lang import half as lang_half
 
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     file = f"<rafters {kernel} {digest}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {"__name__": f"rafters.generated.{kernel}_{digest}", "__file__": file, "lang": lang}
+    names: dict[str, Any] = {"__name__": f"rafters.generated.{kernel}_{digest}", "__file__": file, "lang": lang_half if half else lang}
     if body is not None:
         names["body"] = body
     exec(compile(text, file, "exec"), names)

@@ -175,7 +175,7 @@ def prepare(
     )  # fmt: skip
     memory = {module.slot_name(p.name): p.dtype for p in (*resolved.inputs, *resolved.indices, *outputs)}
     values = {module.slot_name(name): dtype for name, dtype in resolved.values.items()}
-    typing = variant.Typing(memory, values)
+    typing = variant.Typing(memory, values, is_half(resolved))
     text, body = kernel_text(spec, laid, resolved, arguments, [module.slot_name(p.name) for p in outputs])
     constexprs = {module.slot_name(p.name): arguments[p.name] for p in spec.constexprs}
     return (variant.recipe(spec.name, text, body, laid, typing, constexprs, chosen, pdl), typing), laid
@@ -194,11 +194,16 @@ def _check_target(spec: Spec, resolved: Resolved, outputs: Sequence[Piece], chos
 
 
 @functools.cache
-def triton_body(spec: Spec) -> Any:
+def triton_body(spec: Spec, half: bool) -> Any:
     """The user's function as the kernel calls it; None where triton is not installed."""
     from rafters.lang._define import has_triton
 
-    return names.for_triton(spec.body.function) if has_triton() else None
+    return names.for_triton(spec.body.function, half) if has_triton() else None
+
+
+def is_half(resolved: Resolved) -> bool:
+    """Do the values come from 16-bit memory? Then `lang` means its shorter codes: PyTorch's promotion gives a half type."""
+    return resolved.common.is_floating_point and resolved.common.itemsize <= 2
 
 
 def kernel_text(
@@ -208,7 +213,7 @@ def kernel_text(
     title = f"{spec.namespace}::{spec.name}, layout `{laid.form.layout}`. Body: {spec.body.where}"
     if not spec.rowwise:
         compute = codegen.body_call(laid.form, outputs)
-        return codegen.module_text(spec.name, laid.form, compute, title, __version__), triton_body(spec)
+        return codegen.module_text(spec.name, laid.form, compute, title, __version__), triton_body(spec, is_half(resolved))
     from rafters.trace.emit import emit
 
     kinds = {s.name: s.kind for s in laid.form.inputs}

@@ -25,10 +25,14 @@ def scalar_type(dtype: torch.dtype) -> str:
 
 @dataclass(frozen=True)
 class Typing:
-    """The dtypes of a call: of each slot in memory, and the one its value is computed in (for a number: only that)."""
+    """The dtypes of a call: of each slot in memory, and the one its value is computed in (for a number: only that).
+
+    `half`: the words of `rafters.lang` are those for 16-bit values.
+    """
 
     memory: dict[str, torch.dtype]
     values: dict[str, torch.dtype]
+    half: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,12 @@ class Recipe:
     target: Target
     warps: int
     pdl: bool
+    half: bool = False
 
     @property
     def key(self) -> tuple[Any, ...]:
         named = tuple((n, str(v)) for n, v in self.constants)
-        return (self.text, id(self.body), self.signature, named, self.divisors, self.target, self.warps, self.pdl)
+        return (self.text, id(self.body), self.signature, named, self.divisors, self.target, self.warps, self.pdl, self.half)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +110,7 @@ def recipe(
         constants.append((name, _compile_time(name, form, layout, typing, constexprs, pdl)))
     kernel = codegen.kernel_name(op, form)
     known = tuple((position, divisor) for position, divisor in divisors if divisor > 1)
-    return Recipe(kernel, text, body, tuple(signature), tuple(constants), known, target, layout.warps, pdl)
+    return Recipe(kernel, text, body, tuple(signature), tuple(constants), known, target, layout.warps, pdl, typing.half)
 
 
 class TypeName(str):
@@ -141,7 +146,7 @@ def compile_recipe(made: Recipe) -> Any:
     from triton.compiler import ASTSource
 
     # without a text the body is the kernel: it was written by hand
-    function = module.jit_function(made.text, made.kernel, made.body) if made.text else made.body
+    function = module.jit_function(made.text, made.kernel, made.body, made.half) if made.text else made.body
     names = [name for name, _ in made.signature]
     values = {(names.index(n),): getattr(tl, v) if isinstance(v, TypeName) else v for n, v in made.constants}
     attributes = {(position,): [["tt.divisibility", divisor]] for position, divisor in made.divisors}

@@ -33,4 +33,5 @@ def word_of(value: Any) -> Word | None:
     """The word that `value` (a Word, or the JITFunction built from one) stands for, or None."""
     if isinstance(value, Word):
         return value
-    return next((word for word in WORDS.values() if word.__dict__.get("jit") is value), None)
+    built = ("jit", "half_jit")
+    return next((word for word in WORDS.values() if any(word.__dict__.get(form, word) is value for form in built)), None)

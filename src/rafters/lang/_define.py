@@ -40,7 +40,12 @@ class Word:
     @functools.cached_property
     def jit(self) -> Any:
         """The JITFunction of `code`; needs triton."""
-        return jit_function(self.code)
+        return jit_function(self.code, half=False)
+
+    @functools.cached_property
+    def half_jit(self) -> Any:
+        """The same for kernels on 16-bit values: `HALF` is true in it and in the words it calls."""
+        return jit_function(self.code, half=True)
 
 
 def define(meaning: Meaning) -> Callable[[Callable[..., Any]], Word]:
@@ -72,6 +77,7 @@ class _LazyModule:
 
 tl: Any = _LazyModule("triton.language")
 INTERPRETED = object()  # in a word's code: a constant, whether Triton's interpreter runs it
+HALF = object()  # in a word's code: a constant, whether the kernel works on 16-bit values (relative error 2^-17 is enough)
 libdevice: Any = _LazyModule("triton.language.extra.libdevice")  # float64 only: Triton's interpreter has none of it
 
 
@@ -88,7 +94,7 @@ def with_names(function: Callable[..., Any], names: dict[str, Any]) -> types.Fun
     return copy
 
 
-def jit_function(code: Callable[..., Any]) -> Any:
+def jit_function(code: Callable[..., Any], half: bool) -> Any:
     """`triton.jit` of a word's code, with the other words it calls compiled as well."""
     import triton
     import triton.language
@@ -102,9 +108,9 @@ def jit_function(code: Callable[..., Any]) -> Any:
         elif name not in used:
             continue
         elif isinstance(value, Word):
-            names[name] = value.jit
-        elif value is INTERPRETED:
-            names[name] = triton.language.constexpr(bool(triton.knobs.runtime.interpret))
+            names[name] = value.half_jit if half else value.jit
+        elif value is INTERPRETED or value is HALF:
+            names[name] = triton.language.constexpr(half if value is HALF else bool(triton.knobs.runtime.interpret))
         elif isinstance(value, int | float):
             names[name] = triton.language.constexpr(value)
     return triton.jit(with_names(code, names))

@@ -7,7 +7,6 @@ polynomials are minimax fits with float32 coefficients. Constants are written so
 from rafters.lang._define import helper, tl
 
 INF = float("inf")
-NAN = float("nan")
 LOG2E = 1.4426950216293335
 LOG2E_LOW = 1.9259629911266175e-08
 LN2 = 0.693145751953125  # 16 bits: times a whole number below 2^8 it is exact
@@ -144,7 +143,8 @@ def log_parts(x):
 @helper
 def log_ends(x, y):
     """y, the logarithm of x, mended at 0, inf, NaN and below 0."""
-    return tl.where(x > 0, tl.where(x < INF, y, x), tl.where(x == 0, -INF, NAN))
+    # float("nan") in place: Triton compares the globals of a kernel with those it was compiled with, and NaN is not NaN.
+    return tl.where(x > 0, tl.where(x < INF, y, x), tl.where(x == 0, -INF, float("nan")))
 
 
 @helper

@@ -6,8 +6,9 @@ table. float64 takes the device library (1 ulp or 2), of which Triton's interpre
 
 import torch
 
-from rafters.lang._define import define, libdevice, tl
+from rafters.lang._define import HALF, define, libdevice, tl
 from rafters.lang._float32 import exp2_32, exp32, expm1_32, log1p32, log2_32, log32, sigmoid32, tanh32
+from rafters.lang._half import exp_half, sigmoid_half, tanh_half
 from rafters.lang.arithmetic import _real
 
 
@@ -17,6 +18,8 @@ def exp(x):
     t = _real(x)
     if t.dtype == tl.float64:
         y = tl.exp(t)
+    elif HALF:
+        y = exp_half(t)
     else:
         y = exp32(t)
     return y
@@ -26,7 +29,9 @@ def exp(x):
 def exp2(x):
     """2^x, within 1.1 ulp; whole powers are exact."""
     t = _real(x)
-    if t.dtype == tl.float64:
+    if t.dtype == tl.float64:  # noqa: SIM114 (Triton evaluates both sides of an `or`)
+        y = tl.exp2(t)
+    elif HALF:
         y = tl.exp2(t)
     else:
         y = exp2_32(t)
@@ -90,6 +95,8 @@ def sigmoid(x):
     if t.dtype == tl.float64:
         e = tl.exp(-tl.abs(t))
         y = tl.where(t < 0, e, 1.0) / (1.0 + e)
+    elif HALF:
+        y = sigmoid_half(t)
     else:
         y = sigmoid32(t)
     return y
@@ -101,6 +108,8 @@ def tanh(x):
     t = _real(x)
     if t.dtype == tl.float64:
         y = libdevice.tanh(t)
+    elif HALF:
+        y = tanh_half(t)
     else:
         y = tanh32(t)
     return y

@@ -7,7 +7,6 @@ from rafters.lang._float32 import copysign32
 from rafters.lang.arithmetic import _real
 from rafters.lang.extrema import clamp
 
-NAN = float("nan")
 _TORCH_TYPES = {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
 
 
@@ -23,7 +22,7 @@ def _round_to_bits(x, MANTISSA: "tl.constexpr", LOWEST: "tl.constexpr"):
     # 1.5 * 2^(23 - MANTISSA) times the power of two below |x|: its last place is the one to round to.
     exponent = tl.maximum(x.to(tl.int32, bitcast=True) & 0x7F800000, (127 + LOWEST) << 23)
     c = ((exponent + ((23 - MANTISSA) << 23)) | 0x400000).to(tl.float32, bitcast=True)
-    return tl.where(x == x, copysign32((x + c) - c, x), NAN)
+    return tl.where(x == x, copysign32((x + c) - c, x), float("nan"))
 
 
 @define(_cast_meaning)

@@ -93,7 +93,8 @@ def for_triton(function: Callable[..., Any], half: bool = False) -> Any:
             return for_triton(getattr(value, "fn", value), half)
         return value
 
-    return triton.jit(with_names(function, _names(function, convert)))
+    # Triton's interpreter looks for its language among a function's names, whether it is mentioned or not.
+    return triton.jit(with_names(function, {**_names(function, convert), "__language__": triton.language}))
 
 
 def _names(function: Callable[..., Any], convert: Callable[[str, Any], Any]) -> dict[str, Any]:
