@@ -53,7 +53,8 @@ class Run:
     def __init__(self, path: Path, device: torch.device) -> None:
         self.path, self.device, self.wrong, self.start = path, device, 0, time.perf_counter()
         path.parent.mkdir(parents=True, exist_ok=True)
-        self.write({**devices.environment(device).to_json(), "seed": SEED, "threads": torch.get_num_threads()})
+        self.write(devices.environment(device).to_json())
+        self.write({"type": "run", "seed": SEED, "threads": torch.get_num_threads(), "case": CASE})
 
     def write(self, record: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:

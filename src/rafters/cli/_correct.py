@@ -50,7 +50,7 @@ def _can_sample(op: Op, arguments: tuple[Any, ...]) -> bool:
 
 
 def _truth(op: Op, arguments: tuple[Any, ...]) -> Any:
-    if op.spec.reference is not None:
+    if op.spec.reference is not None and not any(p.mutated for p in op.spec.parameters):
         return op.spec.reference(*arguments)
     named = dict(zip((p.name for p in op.spec.parameters), arguments, strict=True))
     fresh = []

@@ -1,7 +1,6 @@
 """What a benchmark found: rows, their table for a terminal, a notebook and a file."""
 
 import html
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from rafters.device import Environment
-from rafters.roofline import Measurement
+from rafters.roofline import Ceilings, Measurement
 from rafters.roofline.measurement import INVALID, WRONG, write_lines
 
 DASH = "–"
@@ -45,6 +44,7 @@ class Bench:
 
     environment: Environment
     rows: tuple[Row, ...]
+    roof: Ceilings | None = None
 
     @property
     def ok(self) -> bool:
@@ -137,8 +137,8 @@ class Bench:
         return found
 
     def write(self, path: Path) -> None:
-        """JSON lines: the environment, then the records. A file that is there is added to."""
-        write_lines(path, [_Line(self.environment.to_json()), *map(_Line, self.records())])
+        """JSON lines: the environment, the ceilings, then the records. A file that is there is added to."""
+        write_lines(path, [self.environment, *([self.roof] if self.roof else []), *map(Record, self.records())])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(c)}</th>" for c in self.columns)
@@ -151,11 +151,13 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Record:
+    """A record of a file that is nothing else here."""
+
     record: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        return json.loads(json.dumps(self.record))  # type: ignore[no-any-return]
+        return self.record
 
 
 def microseconds(m: Measurement | None) -> str:

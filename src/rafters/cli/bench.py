@@ -73,7 +73,7 @@ def bench(
     rows = _run(todo, where, roof, peers, progress, budget)
     order = {op.qualified_name: i for i, op in enumerate(meant)}
     rows.sort(key=lambda row: order[row.op])
-    return Bench(devices.environment(where), tuple(rows))
+    return Bench(devices.environment(where), tuple(rows), roof)
 
 
 def _run(

@@ -11,12 +11,14 @@ from rich.console import Console
 
 from rafters.cli import _ops, _sweep, _sweep_plot
 from rafters.cli._machine import gpu_problem
+from rafters.cli._result import Record
 from rafters.cli._sweep import Sweep
 from rafters.dtypes import dtype_name, parse_dtype
 from rafters.engine.target import parse_target
 from rafters.errors import RaftersError
 from rafters.lang._define import has_triton
 from rafters.operator import Op
+from rafters.operator.from_body import FromBody
 from rafters.roofline import ceilings
 from rafters.roofline.measurement import write_lines
 
@@ -68,6 +70,8 @@ def _one(name: str) -> tuple[Op]:
         raise RaftersError(f"{name} holds {len(found)} ops; sweep takes one: {', '.join(f'{name}:{o.name}' for o in found)}")
     if found[0].spec.rowwise:
         raise RaftersError(f"{found[0].name} works on rows, whose kernels have no block size; sweep takes elementwise ops")
+    if not isinstance(found[0].form, FromBody):
+        raise RaftersError(f"{found[0].name} has a kernel of its own, whose Launch decides; sweep takes ops made from a body")
     return (found[0],)
 
 
@@ -118,13 +122,5 @@ def _document(sweep: Sweep) -> dict[str, Any]:
 def _write(sweep: Sweep, path: Path) -> None:
     first = sweep.rows[0]
     head: dict[str, Any] = {"type": "sweep_of", "op": first.op, "dtype": first.dtype, "chosen": list(sweep.chosen)}
-    lines = [*([sweep.environment] if sweep.environment else []), _Record(head), *sweep.rows]
+    lines = [*([sweep.environment] if sweep.environment else []), Record(head), *sweep.rows]
     write_lines(path, lines)
-
-
-class _Record:
-    def __init__(self, record: dict[str, Any]) -> None:
-        self.record = record
-
-    def to_json(self) -> dict[str, Any]:
-        return self.record
