@@ -20,6 +20,12 @@ def test_float32_allows_four_ulp():
     assert compare((want.view(torch.int32) + 40).view(torch.float32), want) is not None
 
 
+def test_float64_beyond_the_range_of_float32():
+    want = torch.tensor([1e300, 1e-300], dtype=torch.float64)
+    assert compare(want * (1 + 4e-16), want) is None
+    assert "2 of 2" in compare(want * (1 + 1e-12), want)
+
+
 def test_nan_and_infinity_have_to_match():
     want = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0])
     assert compare(want.clone(), want) is None

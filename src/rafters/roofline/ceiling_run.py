@@ -40,7 +40,7 @@ def plan(facts: devices.DeviceFacts, quick: bool) -> Plan:
     if facts.kind == "cuda":
         most = facts.memory_bytes // 8
         sizes = (64 * KIB, MIB, 16 * MIB, 256 * MIB, 2 * GIB) if quick else tuple(64 * KIB << (2 * i) for i in range(9))
-        sizes = tuple(min(s, most) for s in sizes)
+        sizes = tuple(sorted({min(s, most) for s in sizes}))
         rule = sampling.Rule(10, 0.05, 0.004, 0.4, 0.02) if quick else sampling.Rule(20, 0.2, 0.002, 0.6, 0.05)
         return Plan(four if quick else every, sizes, min(GIB, most), rule, around)
     largest = min((4 if quick else 8) * facts.l2_bytes, facts.memory_bytes // 16)
