@@ -36,12 +36,12 @@ class Start:
 
 # 3.6 has a C launcher a signature, 3.7 one for all; both take hooks, which are None while no profiler listens.
 _SHARED = (
-    "start({grid}, 1, 1, {stream}, function, cooperative, pdl, packed, None, None, None, None, None, annotations, signature, "
+    "_start({grid}, 1, 1, {stream}, _function, _cooperative, _pdl, _packed, None, None, None, None, None, _annotations, _signature, "
     "({arguments},))"
 )
-_OWN = "start({grid}, 1, 1, {stream}, function, cooperative, pdl, None, None, packed, None, None, None, {arguments})"
-_HOOKED = "if enter.calls or leave.calls:\n    hooked({grid}, {stream}, ({arguments},))\nelse:\n    "
-_PUBLIC = "hooked({grid}, {stream}, ({arguments},))"
+_OWN = "_start({grid}, 1, 1, {stream}, _function, _cooperative, _pdl, None, None, _packed, None, None, None, {arguments})"
+_HOOKED = "if _enter.calls or _leave.calls:\n    _hooked({grid}, {stream}, ({arguments},))\nelse:\n    "
+_PUBLIC = "_hooked({grid}, {stream}, ({arguments},))"
 
 
 def launcher(compiled: Any) -> Start:
@@ -60,12 +60,12 @@ def launcher(compiled: Any) -> Start:
     inner = _c_launcher(run)
     enter, leave = knobs.launch_enter_hook, knobs.launch_exit_hook
     if inner is None or not hasattr(enter, "calls") or not hasattr(leave, "calls"):
-        return Start(_PUBLIC, ("hooked",), (hooked,))
-    names = ["hooked", "enter", "leave", "start", "function", "cooperative", "pdl", "packed"]
+        return Start(_PUBLIC, ("_hooked",), (hooked,))
+    names = ["_hooked", "_enter", "_leave", "_start", "_function", "_cooperative", "_pdl", "_packed"]
     values = [hooked, enter, leave, inner, function, run.launch_cooperative_grid, run.launch_pdl, packed]
     if hasattr(run, "kernel_signature"):
         return Start(
-            _HOOKED + _SHARED, (*names, "annotations", "signature"), (*values, run.arg_annotations, run.kernel_signature)
+            _HOOKED + _SHARED, (*names, "_annotations", "_signature"), (*values, run.arg_annotations, run.kernel_signature)
         )
     return Start(_HOOKED + _OWN, tuple(names), tuple(values))
 

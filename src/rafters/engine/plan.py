@@ -260,7 +260,7 @@ def _traced(
 
 
 _RUNNER = """\
-def make(device, empty, to_number, stream_of, current_device, on_device, {constants}):
+def make(_device, _empty, _number, _stream_of, _current_device, _on_device, {constants}):
     def run({parameters}):
 {lines}
         return {results}
@@ -303,28 +303,28 @@ def _kernel_runner(
             own = _unslotted(spec, slot.name)
             kind = "float" if resolved.values[own].is_floating_point else "int"
             tensor = own in spec.views
-            passed.append(f"to_number({spec.views[own].source}, {kind})" if tensor else f"{kind}({own})")
+            passed.append(f"_number({spec.views[own].source}, {kind})" if tensor else f"{kind}({own})")
     static = [laid.arguments[n].value for n in codegen.arguments(laid.form) if n in laid.arguments]
     static += [value for name, value in found.recipe.constants if name in codegen.compile_time(laid.form)]
-    constants = [f"k{i}" for i in range(len(static))]
+    constants = [f"_k{i}" for i in range(len(static))]
     allocate = []
     made: dict[str, Any] = {}
     for number, (name, result) in enumerate(zip(names_, results, strict=True)):
         if not given:
-            made |= {f"shape{number}": result.shape, f"strides{number}": result.strides, f"dtype{number}": result.dtype}
-            allocate.append(f"{name} = empty(shape{number}, strides{number}, dtype{number})")
-    lines = [*allocate, *start.lines("grid", "stream_of(device)", ", ".join([*passed, *constants]))]
+            made |= {f"_shape{number}": result.shape, f"_strides{number}": result.strides, f"_dtype{number}": result.dtype}
+            allocate.append(f"{name} = _empty(_shape{number}, _strides{number}, _dtype{number})")
+    lines = [*allocate, *start.lines("_grid", "_stream_of(_device)", ", ".join([*passed, *constants]))]
     if torch.cuda.device_count() > 1:  # allocation and launch act on the current device; with one device there is no other
         inner = [f"    {line}" for line in lines]
         lines = [
-            "if current_device() == device:",
+            "if _current_device() == _device:",
             *inner,
             "else:",
-            "    with on_device(device):",
+            "    with _on_device(_device):",
             *(f"    {line}" for line in inner),
         ]
     text = _RUNNER.format(
-        constants=", ".join(["grid", *constants, *made, *start.names]),
+        constants=", ".join(["_grid", *constants, *made, *start.names]),
         parameters=", ".join([p.name for p in spec.parameters] + (names_ if given else [])),
         lines="\n".join(f"        {line}" for line in lines),
         results=", ".join(names_) or "None",

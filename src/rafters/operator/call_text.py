@@ -10,33 +10,33 @@ import torch
 
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 
-# Without `out` in its way, and with nothing that needs the dispatcher, a call is one lookup. See operator/gate.py for the questions.
+# Names of its own begin with _, which no parameter of an op may. Without `out` in its way, and with nothing that needs the dispatcher, a call is one lookup. See operator/gate.py for the questions.
 _CALL = """\
-def __call__(self, {signature}, *, out=None):
-    if is_compiling():
-        return self._dispatched(({passed},), out)
-    if out is None and {plain} and {quiet} and not ({gradient} and grad_enabled()):
-        run = self._plans.get(({key},))
-        if run is not None:
-            return run({passed})
-    return self._slow(({passed},), out)
+def __call__(_self, {signature}, *, out=None):
+    if _is_compiling():
+        return _self._dispatched(({passed},), out)
+    if out is None and {plain} and {quiet} and not ({gradient} and _grad_enabled()):
+        _run = _self._plans.get(({key},))
+        if _run is not None:
+            return _run({passed})
+    return _self._slow(({passed},), out)
 
 
 def key({passed}):
     return ({key},)
 
 
-def registered(plans, otherwise):
+def registered(_plans, _otherwise):
     def call({passed}):
-        if {plain} and {quiet} and not ({gradient} and grad_enabled()):
-            run = plans.get(({key},))
-            if run is not None:
-                return run({passed})
-        return otherwise({passed})
+        if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
+            _run = _plans.get(({key},))
+            if _run is not None:
+                return _run({passed})
+        return _otherwise({passed})
 
     return call
 """
-_QUIET = "not transforms() and not dispatch_modes() and not function_modes() and forward_ad._current_level < 0"
+_QUIET = "not _transforms() and not _dispatch_modes() and not _function_modes() and _forward_ad._current_level < 0"
 
 
 def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any])
         passed=", ".join(p.name for p in parameters),
         plain=" and ".join(
             ("({0} is None or " if p.optional else "(").format(p.name)
-            + f"type({p.name}) is Tensor or type({p.name}) is Parameter)"
+            + f"_type({p.name}) is _Tensor or _type({p.name}) is _Parameter)"
             for p in tensors
         ),
         quiet=_QUIET,
@@ -71,7 +71,7 @@ def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
     for p in parameters:
         t = p.name
         if p.kind == CONSTEXPR:
-            terms += [t, f"type({t})"]
+            terms += [t, f"_type({t})"]
         elif p.kind == SCALAR:
             terms += [f"-0x80000000 <= {t} < 0x80000000"] if p.type is int else []
         else:

@@ -14,15 +14,15 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 # The names that the generated call function uses; see operator/call_text.py.
 NAMES: dict[str, Any] = {
-    "is_compiling": torch.compiler.is_compiling,
-    "transforms": torch._C._are_functorch_transforms_active,
-    "dispatch_modes": torch._C._len_torch_dispatch_stack,
-    "function_modes": torch._C._len_torch_function_stack,
-    "grad_enabled": torch.is_grad_enabled,
-    "forward_ad": forward_ad,
-    "default_dtype": torch.get_default_dtype,
-    "Tensor": torch.Tensor,
-    "Parameter": torch.nn.Parameter,
+    "_is_compiling": torch.compiler.is_compiling,
+    "_transforms": torch._C._are_functorch_transforms_active,
+    "_dispatch_modes": torch._C._len_torch_dispatch_stack,
+    "_function_modes": torch._C._len_torch_function_stack,
+    "_grad_enabled": torch.is_grad_enabled,
+    "_forward_ad": forward_ad,
+    "_Tensor": torch.Tensor,
+    "_Parameter": torch.nn.Parameter,
+    "_type": type,
 }
 
 

@@ -1,6 +1,6 @@
 """Arithmetic as torch has it: the same promotion, broadcasting, NaN and integer rules. The generality test of the core."""
 
-from rafters import lang, tl
+from rafters import lang
 from rafters.operator import elementwise
 
 
@@ -49,11 +49,11 @@ def clamp(x, min=None, max=None):
 @elementwise(accepts={"condition": "bool"})
 def where(condition, x, y):
     """x where condition, else y, as torch.where."""
-    return tl.where(condition, x, y)
+    return lang.where(condition, x, y)
 
 
 @elementwise(accepts="float")
 def lerp(start, end, weight):
     """start + weight * (end - start), as torch.lerp: from the other end where |weight| >= 0.5, so that weight = 1 gives end exactly."""
     distance = end - start
-    return tl.where(tl.abs(weight) < 0.5, start + weight * distance, end - distance * (1.0 - weight))
+    return lang.where(lang.abs(weight) < 0.5, lang.fma(weight, distance, start), lang.fma(distance, weight - 1.0, end))
