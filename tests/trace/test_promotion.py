@@ -51,7 +51,27 @@ def test_every_pair(semantic, a):
 
 @pytest.mark.parametrize(
     "number",
-    [True, False, 0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**62, 0.0, 1.0, -2.5, 3e38, 3.5e38, 1e-38, 1.2e-38, 1e-45, 1e300]
+    [
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2**31 - 1,
+        2**31,
+        -(2**31),
+        -(2**31) - 1,
+        2**62,
+        0.0,
+        1.0,
+        -2.5,
+        3e38,
+        3.5e38,
+        1e-38,
+        1.2e-38,
+        1e-45,
+        1e300,
+    ]
     + [float("inf"), float("-inf"), float("nan")],
 )
 def test_dtype_of_a_literal(semantic, number):

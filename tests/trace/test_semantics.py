@@ -85,7 +85,14 @@ def test_adding_bools_is_xor():
 
 def test_extrema_of_tl_drop_nan_and_those_of_lang_keep_it():
     def body(x, y):
-        return tl.maximum(x, y), tl.minimum(x, y), lang.maximum(x, y), lang.minimum(x, y), tl.clamp(x, 0.0, 1.0), lang.clamp(x, 0.0, 1.0)
+        return (
+            tl.maximum(x, y),
+            tl.minimum(x, y),
+            lang.maximum(x, y),
+            lang.minimum(x, y),
+            tl.clamp(x, 0.0, 1.0),
+            lang.clamp(x, 0.0, 1.0),
+        )
 
     x, y = torch.tensor([NAN, 1.0, NAN]), torch.tensor([1.0, NAN, NAN])
     high, low, lang_high, lang_low, clamped, lang_clamped = traced(body, x, y)
@@ -230,7 +237,13 @@ def test_casts():
 
 def test_methods_and_functions_agree():
     def body(x):
-        return x.abs() - tl.abs(x), x.exp() - tl.exp(x), x.sqrt() - tl.sqrt(x), x.sigmoid() - tl.sigmoid(x), x.floor() - tl.floor(x)
+        return (
+            x.abs() - tl.abs(x),
+            x.exp() - tl.exp(x),
+            x.sqrt() - tl.sqrt(x),
+            x.sigmoid() - tl.sigmoid(x),
+            x.floor() - tl.floor(x),
+        )
 
     for difference in traced(body, torch.tensor([0.5, 2.0])):
         same(difference, [0.0, 0.0])

@@ -174,6 +174,8 @@ def test_the_next_process_sees_the_edit(run_python, tmp_path):
         print(op(x)[0].item(), "0f40400000" in prepare(op, [x]).compile().asm["ptx"])
     """)
     for factor, found in ((3.0, True), (5.0, False), (3.0, True)):
-        (tmp_path / "edited.py").write_text(f"K = {factor}\n\ndef helper(x):\n    return x * K\n\ndef body(x):\n    return helper(x)\n")
+        (tmp_path / "edited.py").write_text(
+            f"K = {factor}\n\ndef helper(x):\n    return x * K\n\ndef body(x):\n    return helper(x)\n"
+        )
         printed = run_python(program, str(tmp_path), TRITON_CACHE_DIR=str(tmp_path / "cache"), PYTHONDONTWRITEBYTECODE="1")
         assert printed.split() == [str(factor), str(found)]

@@ -28,7 +28,9 @@ class Prepared:
         return variant.compile_recipe(self.recipe)
 
 
-def prepare(op: Op, arguments: Sequence[Any], target: str | Target = "sm_90", pdl: bool = False, config: Config | None = None) -> Prepared:
+def prepare(
+    op: Op, arguments: Sequence[Any], target: str | Target = "sm_90", pdl: bool = False, config: Config | None = None
+) -> Prepared:
     """The kernel of `op(*arguments)` for `target`; tensors on the meta device count as 16-byte aligned."""
     named = dict(zip((p.name for p in op.spec.parameters), arguments, strict=True))
     resolved = resolve(op.spec, named)
