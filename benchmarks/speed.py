@@ -1,4 +1,4 @@
-"""The speed that the elementwise ops must reach, measured: `python benchmarks/speed.py --out results/`.
+"""The speed that the elementwise ops must reach, measured: `python benchmarks/speed.py`.
 
 On a GPU: `rafters.add` beside torch.add and the textbook Triton add; broadcast rows, a value a row, strided rows, a transposed
 operand; the host's cost of a call. On every machine: the CPU path beside eager torch. Rows go to a file of JSON lines (the
@@ -246,7 +246,7 @@ def cost_of(op: Any, make: MakeArguments) -> Cost:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the file of JSON lines")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder for the file")
     parser.add_argument("--only", choices=("adds", "layouts", "host", "cpu"), nargs="*", help="parts to run (default: all)")
     parser.add_argument("--full-ceilings", action="store_true", help="measure the ceilings in full: two minutes more")
     options = parser.parse_args()

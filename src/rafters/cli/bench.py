@@ -163,7 +163,7 @@ def main(
     dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, ... or several by commas. [bf16; on a CPU fp32]")] = "",
     device: Annotated[str, typer.Option(help="cuda, cuda:1, cpu. [a GPU if there is one]")] = "",
     peers: Annotated[bool, typer.Option("--peers", help="Beside torch.compile too.")] = False,
-    out: Annotated[Path | None, typer.Option(help="File of JSON lines. [rafters-bench-DATE.jsonl]")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", "--output", help="File of JSON lines. [rafters-bench-DATE.jsonl]")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
 ) -> None:
     """Check ops against float64, time them beside PyTorch, and place them on the roofline."""
