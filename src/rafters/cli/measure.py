@@ -1,5 +1,6 @@
 """`rafters measure`: anybody's function on the roofline."""
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -9,10 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import typer
 
 from rafters import device as devices
+from rafters.cli import _shapes
 from rafters.cost import Cost
+from rafters.dtypes import parse_dtype
 from rafters.errors import MeasureError
 from rafters.roofline import Results, ceilings, measure, write
 from rafters.roofline.chart import model, terminal
@@ -21,12 +25,9 @@ from rafters.roofline.declaring import measured
 
 def main(
     function: Annotated[str, typer.Argument(help="file.py:function or package.module:function.")],
-    shapes: Annotated[
-        list[str] | None,
-        typer.Option(help="One case: shapes of the arguments, 4096x4096,4096; one shape serves all. '=1e-6' is a number."),
-    ] = None,
-    args: Annotated[str | None, typer.Option(help="file.py:function that returns the arguments, instead of shapes.")] = None,
-    dtype: Annotated[str, typer.Option(help="Dtype of the tensors; 4096:float32 sets one.")] = "float32",
+    shapes: Annotated[str, typer.Option(help="For example 16x4096,1048577; several arguments: 16x4096+4096.")] = "",
+    args: Annotated[str, typer.Option(help="file.py:function that returns the arguments, instead of shapes.")] = "",
+    dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, ...")] = "fp32",
     bytes_: Annotated[
         str | None, typer.Option("--bytes", help="Bytes a call moves, or 'read, written': x.nbytes, y.nbytes.")
     ] = None,
@@ -44,7 +45,7 @@ def main(
     fn, where = load(function), devices.resolve(device)
     known = None if hot else ceilings(where, quick=True)
     found = []
-    for make in _cases(fn, shapes or [], args, dtype, str(where)):
+    for make in _cases(fn, shapes, args, dtype, where):
         cost = _cost(fn, make(), bytes_, flops) if bytes_ else None
         right = load(reference) if reference else None
         name = function.rpartition(":")[2]
@@ -100,41 +101,28 @@ def _module(name: str) -> Any:
 
 
 def _cases(
-    fn: Callable[..., Any], shapes: list[str], args: str | None, dtype: str, device: str
+    fn: Callable[..., Any], shapes: str, args: str, dtype: str, where: torch.device
 ) -> list[Callable[[], tuple[Any, ...]]]:
-    if args is not None:
+    if args:
         make = load(args)
         return [lambda: tuple(make())]
     if not shapes:
         raise MeasureError("say what to call it with: --shapes 4096x4096, or --args file.py:function")
-    return [lambda s=s: arguments(s, fn, dtype, device) for s in shapes]  # type: ignore[misc]
-
-
-def arguments(case: str, fn: Callable[..., Any], dtype: str, device: str) -> tuple[Any, ...]:
-    """Arguments of one case: normal random tensors of the shapes, numbers as they are; one shape serves every parameter."""
-    parts = [p.strip() for p in case.split(",")]
-    if len(parts) == 1:
-        parameters = inspect.signature(fn).parameters.values()
-        needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        parts *= max(len(needed), 1)
-    return tuple(_argument(p, dtype, device) for p in parts)
-
-
-def _argument(text: str, dtype: str, device: str) -> Any:
-    import torch
-
-    if text.startswith("="):
-        number = float(text[1:])
-        return int(number) if number.is_integer() and "." not in text and "e" not in text else number
-    shape, _, own = text.partition(":")
-    kind = getattr(torch, own or dtype, None)
-    if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
-        raise MeasureError(f"dtype {own or dtype!r}: wanted a floating-point dtype of torch; other arguments come from --args")
     try:
-        sizes = [int(s) for s in shape.split("x")]
+        kind = parse_dtype(dtype)
     except ValueError as error:
-        raise MeasureError(f"shape {shape!r}: wanted sizes with x between, 4096x4096") from error
-    return torch.randn(sizes, device=device).to(kind)
+        raise MeasureError(f"--dtype: {error}") from None
+    if not kind.is_floating_point:
+        raise MeasureError(f"--dtype {dtype}: only floating-point arguments can be drawn; others come from --args")
+    return [functools.partial(arguments, case, fn, kind, where) for case in _shapes.parse(shapes)]
+
+
+def arguments(case: _shapes.Case, fn: Callable[..., Any], dtype: torch.dtype, where: torch.device) -> tuple[torch.Tensor, ...]:
+    """Normal random tensors of the shapes; the last shape serves the parameters that follow and have no default."""
+    parameters = inspect.signature(fn).parameters.values()
+    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    shapes = [*case.shapes, *[case.shapes[-1]] * (len(needed) - len(case.shapes))]
+    return tuple(torch.randn(shape, device=where).to(dtype) for shape in shapes)
 
 
 def _cost(fn: Callable[..., Any], values: tuple[Any, ...], bytes_: str, flops: str) -> Cost:

@@ -89,7 +89,7 @@ class Ceilings:
     def attainable_seconds(self, cost: Cost, dtype: str = "") -> float:
         """T = t0 + max(V / B(mix), F / C): the least time of a call that moves V bytes and does F operations.
 
-        C is the best arithmetic ceiling of `dtype` ("bfloat16"); where none was measured the bytes alone count.
+        C is the best arithmetic ceiling of `dtype` ("bf16"); where none was measured the bytes alone count.
         """
         compute = max((c.burst for c in self.compute if c.dtype == dtype), default=0.0)
         arithmetic = cost.flops / compute if compute else 0.0

@@ -45,7 +45,7 @@ def plan(facts: devices.DeviceFacts, quick: bool) -> Plan:
         return Plan(four if quick else every, sizes, min(GIB, most), rule, around)
     largest = min((4 if quick else 8) * facts.l2_bytes, facts.memory_bytes // 16)
     sizes = (64 * KIB, MIB, 16 * MIB, largest) if quick else (*(64 * KIB << (2 * i) for i in range(6)), largest)
-    rule = sampling.Rule(8, 0.1, 0.01, 0.3, 0.02) if quick else sampling.Rule(20, 0.4, 0.005, 1.5, 0.1)
+    rule = sampling.Rule(8, 0.1, 0.01, 0.3, 0.02) if quick else sampling.Rule(15, 0.2, 0.005, 0.7, 0.05)
     return Plan(four if quick else every[:5], sizes, largest, rule, () if quick else around)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rafters.dtypes import dtype_name
 from rafters.errors import MeasureError
 from rafters.roofline import choosing, sampling
 from rafters.roofline import clocks as clocking
@@ -75,7 +76,7 @@ def _product(name: str, size: int, dtype: torch.dtype, device: torch.device) -> 
     a = torch.randn(size, size, device=device).to(dtype)
     b = torch.randn(size, size, device=device).to(dtype)
     out = torch.empty(size, size, device=device, dtype=dtype)
-    return Work(name, str(dtype).removeprefix("torch."), 2 * size**3, lambda: torch.mm(a, b, out=out), lambda r: _agrees(r, a, b))
+    return Work(name, dtype_name(dtype), 2 * size**3, lambda: torch.mm(a, b, out=out), lambda r: _agrees(r, a, b))
 
 
 def _fp8_product(size: int, device: torch.device) -> Work:
@@ -86,7 +87,7 @@ def _fp8_product(size: int, device: torch.device) -> Work:
     def run() -> torch.Tensor:
         return torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
 
-    return Work("fp8 matmul", "float8_e4m3fn", 2 * size**3, run, lambda r: _agrees(r, a, b))
+    return Work("fp8 matmul", dtype_name(a.dtype), 2 * size**3, run, lambda r: _agrees(r, a, b))
 
 
 def _agrees(result: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -100,4 +101,4 @@ def _fma(device: torch.device) -> Work | None:
         from rafters.roofline import stream_kernels
     except ImportError:
         return None
-    return Work("fp32 FMA", "float32", *stream_kernels.fma_work(device))
+    return Work("fp32 FMA", "fp32", *stream_kernels.fma_work(device))

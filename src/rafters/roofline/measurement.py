@@ -21,7 +21,8 @@ class Measurement:
     the host's own time per call. `state` is "cold" or "hot" (L2). `verdict` is VALID, THROTTLED (every sample was), INVALID (the
     figure cannot be true) or WRONG, with `reasons`; `notes` are remarks that do not invalidate. `ceiling` is the bandwidth
     (bytes/s) that the call's mix of reads and writes was judged against and `attainable_s` the time t0 + V / B. `ratio` is this
-    time over that of the provider `ratio_to`, from interleaved rounds, with its 95 % interval.
+    time over that of the provider `ratio_to`, from interleaved rounds, with its 95 % interval. `sandwiched_s` is the time between
+    matrix products, where that was asked for.
     """
 
     name: str

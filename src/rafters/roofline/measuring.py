@@ -12,9 +12,10 @@ import torch
 
 from rafters import device as devices
 from rafters.cost import Cost
+from rafters.dtypes import dtype_name
 from rafters.errors import MeasureError
 from rafters.roofline import check as checking
-from rafters.roofline import choosing, counting, declaring, sampling, timers, verdict
+from rafters.roofline import choosing, counting, declaring, sampling, sandwich, timers, verdict
 from rafters.roofline import clocks as clocking
 from rafters.roofline import rotation as rotating
 from rafters.roofline.measurement import Measurement
@@ -65,6 +66,7 @@ def race(
     shape: str | None = None,
     dtype: str | None = None,
     hot: bool = False,
+    between_products: bool = False,
     min_samples: int = 30,
     min_time_s: float = 0.5,
     time_limit_s: float = 10.0,
@@ -79,7 +81,8 @@ def race(
 
     Blocks of samples alternate in rotated order, so that none always meets the warm clock. The first provider is the baseline:
     every other one carries `ratio`, the median over rounds of its time / the baseline's, with a 95 % interval. `time_limit_s`
-    is per provider. `check(result, expected)` returns None or what is wrong. `clocks`, `timer` and `now` are there for tests.
+    is per provider. `check(result, expected)` returns None or what is wrong. With `between_products` each is timed inside a chain of
+    matrix products as well (`sandwiched_s`; see `sandwiched`). `clocks`, `timer` and `now` are there for tests.
     """
     if not providers:
         raise MeasureError("race: no providers were given")
@@ -127,6 +130,7 @@ def race(
     doubt, remark = verdict.doubt(given, providers[baseline], first) if given and baseline not in failures else (None, None)
     if remark:
         notes = {p: [*n, remark] for p, n in notes.items()}
+    between = {p: sandwich.sandwiched(fn, first).median for p, fn in running.items() if between_products and p not in failures}
     if reference is None:
         notes = {p: [*n, "not checked: no reference was given"] for p, n in notes.items()}
     named = dtype if dtype is not None else _dtype(first)
@@ -148,7 +152,14 @@ def race(
         torch.cuda.empty_cache()  # the memory in use before and after is equal
     return {
         p: verdict.conclude(
-            {**common, "name": name or p, "provider": p, "timer": names[p], "host_us": _microseconds(host[p])},
+            {
+                **common,
+                "name": name or p,
+                "provider": p,
+                "timer": names[p],
+                "host_us": _microseconds(host[p]),
+                "sandwiched_s": between.get(p),
+            },
             found[p],
             failures.get(p),
             notes[p],
@@ -205,7 +216,7 @@ def _shape(arguments: Sequence[Any]) -> str:
 
 def _dtype(arguments: Sequence[Any]) -> str:
     found = rotating.tensors_in(arguments)
-    return str(found[0].dtype).removeprefix("torch.") if found else ""
+    return dtype_name(found[0].dtype) if found else ""
 
 
 def _microseconds(seconds: float | None) -> float | None:
