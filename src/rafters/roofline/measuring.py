@@ -81,8 +81,8 @@ def race(
 
     Blocks of samples alternate in rotated order, so that none always meets the warm clock. The first provider is the baseline:
     every other one carries `ratio`, the median over rounds of its time / the baseline's, with a 95 % interval. `time_limit_s`
-    is per provider. `check(result, expected)` returns None or what is wrong. With `between_products` each is timed inside a chain of
-    matrix products as well (`sandwiched_s`; see `sandwiched`). `clocks`, `timer` and `now` are there for tests.
+    is per provider. `check(result, expected)` returns None or what is wrong. With `between_products` each is timed inside a chain
+    of matrix products as well (`sandwiched_s`; see `sandwiched`). `clocks`, `timer` and `now` are there for tests.
     """
     if not providers:
         raise MeasureError("race: no providers were given")
