@@ -1,6 +1,7 @@
 """The time of a call between products is a difference of two chains."""
 
 import itertools
+import time
 
 import fakes
 import made
@@ -25,9 +26,8 @@ def test_noise_ends_at_the_time_limit():
 
 
 def test_a_real_chain_on_the_cpu():
-    x = torch.randn(64, 256)
-    seconds = sandwiched(lambda a: torch.exp(a).sum(), (x,), inner=16, layers=4, time_limit_s=0.3, min_rounds=3)
-    assert 1e-7 < seconds.median < 1.0  # others share these cores
+    seconds = sandwiched(lambda a: time.sleep(3e-3), (torch.randn(8, 16),), inner=16, layers=4, time_limit_s=0.3, min_rounds=3)
+    assert 2e-3 < seconds.median < 1.0  # the product takes microseconds; others may share these cores
 
 
 def test_measure_carries_it_beside_the_time(monkeypatch):
