@@ -169,8 +169,8 @@ def _reason(problem: BaseException) -> str:
     root = problem
     while root.__cause__ is not None:
         root = root.__cause__
-    text = str(problem) or str(root)
-    return text if isinstance(problem, RaftersError) else f"{type(problem).__name__}: {text}"
+    # the outermost error points at the call in the generated kernel, the root at the line of the body
+    return str(problem) if isinstance(problem, RaftersError) else f"{type(root).__name__}: {root or problem}"
 
 
 class Store:

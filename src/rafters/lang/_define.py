@@ -38,6 +38,11 @@ class Word:
         raise TypeError(f"rafters.lang.{self.name} is a word of an op's body; call it inside {where}")
 
     @functools.cached_property
+    def is_real(self) -> bool:
+        """Does the word compute in float32 or float64 whatever it is given? (Its code says so with `_real`.)"""
+        return "_real" in self.code.__code__.co_names
+
+    @functools.cached_property
     def jit(self) -> Any:
         """The JITFunction of `code`; needs triton."""
         return jit_function(self.code, half=False)

@@ -26,7 +26,7 @@ def key({passed}):
     return ({key},)
 
 
-def registered(_plans, _otherwise):
+def registered(_plans, _otherwise, _defaults):
     def call({passed}):
         if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
             _run = _plans.get(({key},))
@@ -34,6 +34,7 @@ def registered(_plans, _otherwise):
                 return _run({passed})
         return _otherwise({passed})
 
+    call.__defaults__ = _defaults
     return call
 """
 _QUIET = "not _transforms() and not _dispatch_modes() and not _function_modes() and _forward_ad._current_level < 0"

@@ -95,10 +95,15 @@ def register(op: Any) -> Registration:
 def _implement(op: Any, library: torch.library.Library) -> None:
     spec: Spec = op.spec
 
+    # The dispatcher drops trailing arguments that equal the schema's defaults before it calls a Python function.
+    defaults = tuple(p.default for p in spec.parameters if p.default is not ...)
+
     def plain(*arguments: Any) -> Any:
         return op._run(tuple(arguments))
 
     def fake(*arguments: Any) -> Any:
+        missing = len(spec.parameters) - len(arguments)
+        arguments = (*arguments, *defaults[len(defaults) - missing :])
         named = dict(zip((p.name for p in spec.parameters), arguments, strict=True))
         specs = op.form.new_results(named)
         example = next(a for a in arguments if isinstance(a, torch.Tensor) and (a.dim() or all(
@@ -108,7 +113,7 @@ def _implement(op: Any, library: torch.library.Library) -> None:
 
     # The plan's own checks stand above these; below the Autograd key no gradient is wanted any more.
     for key in ("CPU", "CUDA"):
-        library.impl(spec.name, op._registered(op._plans, plain), key)
+        library.impl(spec.name, op._registered(op._plans, plain, defaults), key)
     torch.library.register_fake(f"{spec.namespace}::{spec.name}", fake, lib=library)
     differentiate = differentiable(op)
 
@@ -120,4 +125,4 @@ def _implement(op: Any, library: torch.library.Library) -> None:
                 return differentiate(arguments, below) if wanted else below(*arguments)
         return differentiate(arguments, plain) if wanted else plain(*arguments)
 
-    library.impl(spec.name, op._registered(op._plans, autograd), "Autograd")
+    library.impl(spec.name, op._registered(op._plans, autograd, defaults), "Autograd")

@@ -14,6 +14,7 @@ import torch
 
 from rafters.errors import BodyError
 from rafters.lang import standin
+from rafters.trace.names import freeze
 
 TENSOR, SCALAR, CONSTEXPR = "tensor", "scalar", "constexpr"
 _SCALARS = (float, int, bool)
@@ -85,7 +86,7 @@ def read(function: Any) -> Body:
     parameters = _parameters(body)
     if not any(p.kind == TENSOR for p in parameters):
         raise body.error("an op needs at least one tensor parameter (without an annotation, or torch.Tensor)", tree)
-    return dataclasses.replace(body, parameters=parameters, outputs=_outputs(body))
+    return dataclasses.replace(body, function=freeze(function), parameters=parameters, outputs=_outputs(body))
 
 
 def signature(function: Callable[..., Any]) -> Body:
@@ -166,10 +167,10 @@ def _parameters(body: Body) -> tuple[Parameter, ...]:
 def _outputs(body: Body) -> int:
     """How many values the body returns; every return must agree, and the last statement must be one."""
     counts = set()
-    for node in ast.walk(body.tree):
+    for node in (node for statement in body.tree.body for node in ast.walk(statement)):
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.Try | ast.With | ast.Global | ast.Nonlocal):
             raise body.error(f"`{ast.unparse(node).splitlines()[0]}` cannot be compiled by Triton", node)
-        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef) and node is not body.tree:
+        if isinstance(node, ast.FunctionDef | ast.Lambda | ast.ClassDef):
             raise body.error("a function or class inside a body cannot be compiled; define it outside", node)
         if isinstance(node, ast.Return):
             if node.value is None:

@@ -1,9 +1,10 @@
 """The torch.fx graph of a body, once per (compile-time values, optionals given, dtypes), and what is counted on it."""
 
+import contextlib
 import copy
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,13 +94,13 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
     from torch.fx.experimental.proxy_tensor import make_fx
 
     names = tuple(tensors)
-    examples = [torch.zeros(SHAPES[kind], dtype=dtype) for dtype, kind in tensors.values()]
 
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return run(body, {**dict(zip(names, values, strict=True)), **constants})
 
-    function = torch.func.functionalize(function, remove="mutations_and_views")
-    module = make_fx(function, tracing_mode="fake", decomposition_table=dict(core_aten_decompositions()))(*examples)
+    with _alone():
+        examples = [torch.zeros(SHAPES[kind], dtype=dtype, device="cpu") for dtype, kind in tensors.values()]
+        module = make_fx(function, tracing_mode="fake", decomposition_table=dict(core_aten_decompositions()))(*examples)
     _clean(module)
     outputs = next(node for node in module.graph.nodes if node.op == "output").args[0]
     return Graph(
@@ -108,6 +109,23 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
         tuple(node.meta["val"].dtype for node in outputs),
         tuple(kind_of(node) for node in outputs),
     )
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """A trace may be asked for in the middle of anything: under modes, transforms, autocast. None of that belongs into the graph."""
+    from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with (
+        temporarily_clear_interpreter_stack(),
+        _disable_current_modes(),
+        torch._C.DisableTorchFunction(),
+        torch._C._DisableAutocast(),
+        torch.inference_mode(False),
+        torch.no_grad(),
+    ):
+        yield
 
 
 def _clean(module: torch.fx.GraphModule) -> None:

@@ -5,6 +5,7 @@ the shim). Names are recognised by the object they hold, never by their spelling
 `from triton.language import exp` work alike. The copy owns its names: what the module changes later cannot be half seen.
 """
 
+import ast
 import builtins
 import dis
 import types
@@ -64,6 +65,19 @@ def is_helper(value: Any) -> bool:
     return isinstance(value, types.FunctionType) or (hasattr(value, "fn") and type(value).__name__ == "JITFunction")
 
 
+def freeze(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A copy of a body that owns what it mentions, helpers included, as it was at decoration: every form sees the same values."""
+    names: dict[str, Any] = {"__name__": function.__module__ or "__main__", "__builtins__": builtins}
+    names |= {
+        name: freeze(getattr(value, "fn", value)) if is_helper(value) and getattr(value, "fn", value) is not function else value
+        for name, value in used_names(function)
+        if value is not ABSENT and not (hasattr(builtins, name) and value is getattr(builtins, name))
+    }
+    frozen = with_names(function, names)
+    frozen.__qualname__ = function.__qualname__
+    return frozen
+
+
 def for_triton(function: Callable[..., Any], half: bool = False) -> Any:
     """The body as a JITFunction, with everything it mentions made acceptable to Triton. Needs triton.
 
@@ -94,7 +108,30 @@ def for_triton(function: Callable[..., Any], half: bool = False) -> Any:
         return value
 
     # Triton's interpreter looks for its language among a function's names, whether it is mentioned or not.
-    return triton.jit(with_names(function, {**_names(function, convert), "__language__": triton.language}))
+    jitted = triton.jit(with_names(function, {**_names(function, convert), "__language__": triton.language}))
+    if hasattr(jitted, "_unsafe_update_src"):  # the interpreter runs the function itself, whose annotations are harmless
+        jitted._unsafe_update_src(_without_annotations(jitted.src))
+    return jitted
+
+
+def _without_annotations(source: str) -> str:
+    """The source with its annotations blanked out, character by character: Triton evaluates them, and knows no torch.Tensor.
+
+    What is compile-time stays so: the kernel passes it as a constant.
+    """
+    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    tree = ast.parse(source).body[0]
+    arguments = [] if not isinstance(tree, ast.FunctionDef) else [*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs]
+    for argument in arguments:
+        note = argument.annotation
+        if note is None:
+            continue
+        first, last = argument.lineno - 1, (note.end_lineno or argument.lineno) - 1
+        for i in range(first, last + 1):
+            start = argument.col_offset + len(argument.arg.encode()) if i == first else 0
+            end = note.end_col_offset or 0 if i == last else len(lines[i].rstrip(b"\n"))
+            lines[i] = lines[i][:start] + b" " * (end - start) + lines[i][end:]
+    return b"".join(lines).decode()
 
 
 def _names(function: Callable[..., Any], convert: Callable[[str, Any], Any]) -> dict[str, Any]:

@@ -136,14 +136,13 @@ LANGUAGE_SHIM = Language(LANGUAGE, "tl")
 def word(word_: Word) -> Callable[..., Any]:
     """A word of `lang` on values: its own torch meaning."""
 
+    lift_ = _float if word_.is_real else lift
+
+    def plain(value: Any) -> Any:
+        return lift_(value) if isinstance(value, Value) else torch_dtype(value) if isinstance(value, DType) else value
+
     def call(*args: Any, **kwargs: Any) -> Any:
-        plain = [value.tensor if isinstance(value, Value) else value for value in args]
-        named = {
-            name: value.tensor if isinstance(value, Value) else torch_dtype(value) if isinstance(value, DType) else value
-            for name, value in kwargs.items()
-        }
-        plain = [torch_dtype(value) if isinstance(value, DType) else value for value in plain]
-        result = word_.meaning(*plain, **named)
+        result = word_.meaning(*map(plain, args), **{name: plain(value) for name, value in kwargs.items()})
         return Value(result) if isinstance(result, torch.Tensor) else result
 
     return call
@@ -188,8 +187,12 @@ def logical_not(value: Any) -> Any:
     return Value(torch.logical_not(value.tensor)) if isinstance(value, Value) else not value
 
 
+def _no_abs(x: Any) -> Any:
+    raise TypeError("Triton has no builtin abs; write tl.abs(x)")
+
+
 BUILTINS: dict[str, Any] = {
-    "max": lambda *a: maximum(*a), "min": lambda *a: minimum(*a), "abs": fabs, "print": lambda *a, **k: None,
+    "max": lambda *a: maximum(*a), "min": lambda *a: minimum(*a), "abs": _no_abs, "print": lambda *a, **k: None,
     "float": lambda x: x.to(DType(torch.float32)) if isinstance(x, Value) else float(x),
     "int": lambda x: x.to(DType(torch.int32)) if isinstance(x, Value) else int(x),
 }  # fmt: skip
