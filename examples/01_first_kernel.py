@@ -110,7 +110,7 @@ def measure(n: int, dtype: torch.dtype, device: str) -> bool:
         ways |= {"bare kernel": bare}
     cost = one_line.cost(x, y)  # reads x and y, writes the result: 3 n elements
     roof = ceilings(device, quick=True)  # what this device's memory reaches, measured once
-    found = race(ways, (x, y), cost, reference=torch.add, ceilings=roof, time_limit_s=1.0, min_time_s=0.1)
+    found = race(ways, (x, y), cost, reference=torch.add, ceilings=roof, time_limit_s=0.5, min_time_s=0.1)
     print(f"\n{n} elements of {str(dtype).removeprefix('torch.')} on {roof.device.name}: {cost.total_bytes / 1e6:.1f} MB")
     for way, m in found.items():
         if m.seconds is None or m.bandwidth is None:

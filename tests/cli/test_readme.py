@@ -74,7 +74,8 @@ def test_the_first_kernel(run_python, program: str) -> None:
 def test_the_generated_parts_are_current() -> None:
     made = loaded("readme_table")
     text = made.README.read_text()
-    assert made.replaced(made.replaced(text, "figures", made.figures(made.newest())), "ops", made.op_table()) == text
+    wanted = made.replaced(made.replaced(text, "figures", made.figures(made.newest())), "ops", made.op_table())
+    assert wanted == text, "run `python benchmarks/readme_table.py`"
 
 
 def measurement(name: str, provider: str, us: float, ratio: float | None = None) -> dict[str, object]:

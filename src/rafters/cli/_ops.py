@@ -22,7 +22,8 @@ def find(names: Sequence[str]) -> list[Op]:
 
 
 def _meant(name: str) -> list[Op]:
-    path, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
+    # A file may have a colon of its own: C:\\my_op.py
+    path, _, attribute = name.rpartition(":") if ":" in name and not name.endswith(".py") else (name, "", "")
     if path.endswith(".py"):
         return _in_module(_load(Path(path)), attribute, path)
     if attribute:
