@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from rafters.engine import plan, variant
+from rafters.engine import results, variant
 from rafters.engine.call import Piece, Resolved, resolve
 from rafters.engine.layout import Config, Layout
+from rafters.engine.prepare import prepare as prepare_kernel
 from rafters.engine.target import Target, parse_target
 from rafters.operator.op import Op
 
@@ -34,10 +35,10 @@ def prepare(
     """The kernel of `op(*arguments)` for `target`; tensors on the meta device count as 16-byte aligned."""
     named = dict(zip((p.name for p in op.spec.parameters), arguments, strict=True))
     resolved = resolve(op.spec, named)
-    outputs = tuple(plan.outputs_of(op.spec, resolved))
+    outputs = tuple(results.outputs_of(op.spec, resolved))
     meta = all(t.device.type == "meta" for t in arguments if isinstance(t, torch.Tensor))
     chosen = target if isinstance(target, Target) else parse_target(target)
-    (recipe, typing), laid = plan.prepare(
+    (recipe, typing), laid = prepare_kernel(
         op.spec, resolved, outputs, named, (), chosen, pdl, config, addresses={} if meta else None
     )
     return Prepared(resolved, outputs, recipe, typing, laid)
