@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 
-from rafters.dtypes import category
-from rafters.dtypes import compute_dtype
+from rafters.dtypes import category, compute_dtype
 from rafters.engine import geometry, promotion
 from rafters.engine.promotion import ACCEPTS, DIMENSIONED, NUMBER, ZERO_DIM, Typed
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Spec, View

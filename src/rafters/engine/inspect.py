@@ -6,11 +6,13 @@ from typing import Any
 import torch
 
 from rafters.dtypes import dtype_name
-from rafters.engine import plan, variant
+from rafters.engine import variant
 from rafters.engine.call import resolve
 from rafters.engine.facts import Facts, facts
 from rafters.engine.form import COLUMN, TILE
 from rafters.engine.layout import Layout
+from rafters.engine.prepare import prepare
+from rafters.engine.results import outputs_of
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, Spec
 from rafters.engine.target import Target
 from rafters.errors import RaftersError
@@ -73,10 +75,10 @@ def inspect(spec: Spec, target: Target, dtype: torch.dtype, pdl: bool | None = N
     seen: set[Any] = set()
     for name, arguments, addresses in situations(spec, dtype):
         resolved = resolve(spec, arguments)
-        outputs = plan.outputs_of(spec, resolved)
+        outputs = outputs_of(spec, resolved)
         use_pdl = target.has_pdl if pdl is None else pdl and target.has_pdl
         where = addresses | {p.argument: dtype.itemsize for p in outputs if addresses}
-        (made, typing), laid = plan.prepare(spec, resolved, outputs, arguments, (), target, use_pdl, addresses=where)
+        (made, typing), laid = prepare(spec, resolved, outputs, arguments, (), target, use_pdl, addresses=where)
         if made.key in seen:
             continue
         seen.add(made.key)

@@ -23,7 +23,11 @@ def jit_function(text: str, kernel: str, body: Any, half: bool = False) -> Any:
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     file = f"<rafters {kernel} {digest}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    names: dict[str, Any] = {"__name__": f"rafters.generated.{kernel}_{digest}", "__file__": file, "lang": lang_half if half else lang}
+    names: dict[str, Any] = {
+        "__name__": f"rafters.generated.{kernel}_{digest}",
+        "__file__": file,
+        "lang": lang_half if half else lang,
+    }
     if body is not None:
         names["body"] = body
     exec(compile(text, file, "exec"), names)

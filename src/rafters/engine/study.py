@@ -6,11 +6,13 @@ from typing import Any
 
 import torch
 
-from rafters.engine import plan, variant
+from rafters.engine import prepare, variant
 from rafters.engine.call import resolve
 from rafters.engine.facts import Facts, facts
 from rafters.engine.form import LINEAR
 from rafters.engine.layout import Config, Layout
+from rafters.engine.results import common_device, outputs_of
+from rafters.engine.runner import kernel_runner
 from rafters.engine.spec import Spec
 from rafters.engine.target import Target, device_target
 from rafters.errors import ArgumentError
@@ -59,8 +61,8 @@ def recipe(
 ) -> tuple[variant.Recipe, variant.Typing, Layout]:
     """What is compiled for `choice`. `addresses` stands in for the pointers of tensors without data."""
     resolved = resolve(spec, arguments)
-    outputs = plan.outputs_of(spec, resolved)
-    (made, typing), laid = plan.prepare(
+    outputs = outputs_of(spec, resolved)
+    (made, typing), laid = prepare.prepare(
         spec, resolved, outputs, arguments, (), target, False, config=choice.config, addresses=addresses
     )
     if laid.form.walk != LINEAR:
@@ -81,14 +83,14 @@ def inspect(spec: Spec, dtype: torch.dtype, choice: Choice, target: Target) -> F
 def runner(spec: Spec, arguments: dict[str, Any], choice: Choice) -> tuple[Callable[..., Any], Facts]:
     """A function of the op's arguments that launches the kernel of `choice`, for CUDA tensors such as these; and its facts."""
     resolved = resolve(spec, arguments)
-    device = plan.common_device(spec, arguments)
+    device = common_device(spec, arguments)
     if device.type != "cuda":
         raise ArgumentError(f"{spec.name}: kernels run on a GPU, the tensors are on {device}")
-    outputs = plan.outputs_of(spec, resolved)
+    outputs = outputs_of(spec, resolved)
     results = [r for r in resolved.results if r.into is None]
     made, typing, laid = recipe(spec, arguments, choice, device_target(device.index))
     found = variant.Variant(made, laid, typing, variant.compile_recipe(made))
-    run = plan._kernel_runner(spec, resolved, outputs, results, laid, found, device, False, arguments)
+    run = kernel_runner(spec, resolved, outputs, results, laid, found, device, False)
     return run, facts(found.compiled, _runtime(made))
 
 
@@ -96,7 +98,7 @@ def closed_form(spec: Spec, dtype: torch.dtype, target: Target) -> tuple[int, in
     """(elements a program, warps) that a call gets."""
     arguments = arguments_for(spec, dtype, lambda own: torch.empty(1 << 20, dtype=own, device="meta"))
     resolved = resolve(spec, arguments)
-    _, laid = plan.prepare(spec, resolved, plan.outputs_of(spec, resolved), arguments, (), target, False)
+    _, laid = prepare.prepare(spec, resolved, outputs_of(spec, resolved), arguments, (), target, False)
     return laid.constants["BLOCK"], laid.warps
 
 

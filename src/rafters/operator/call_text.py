@@ -10,7 +10,8 @@ import torch
 
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 
-# Names of its own begin with _, which no parameter of an op may. Without `out` in its way, and with nothing that needs the dispatcher, a call is one lookup. See operator/gate.py for the questions.
+# Names of its own begin with _, which no parameter of an op may. Without `out` in its way, and with nothing that needs the
+# dispatcher, a call is one lookup. See operator/gate.py for the questions.
 _CALL = """\
 def __call__(_self, {signature}, *, out=None):
     if _is_compiling():

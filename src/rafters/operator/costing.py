@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from rafters.cost import Cost
-from rafters.engine import plan as plans
 from rafters.engine.call import Piece, resolve
+from rafters.engine.prepare import trace_call
 from rafters.engine.spec import Spec
 from rafters.trace.graph import COLUMN, POINT, ROW, TILE
 
@@ -46,6 +46,6 @@ def _flops(spec: Spec, arguments: dict[str, Any], resolved: Any) -> int:
     if spec.reference is not None:
         return 0
     rows, cols = math.prod(resolved.shape[:-1]), resolved.shape[-1] if resolved.shape else 1
-    counts = plans.trace_call(spec, resolved, arguments).flops
+    counts = trace_call(spec, resolved, arguments).flops
     total: int = counts[TILE] * rows * cols + counts[COLUMN] * cols + counts[ROW] * rows + counts[POINT]
     return total

@@ -9,6 +9,7 @@ from rafters.cost import Cost
 from rafters.engine import plan as plans
 from rafters.engine.call import resolve
 from rafters.engine.overlap import check_outputs
+from rafters.engine.prepare import source
 from rafters.engine.spec import Spec
 from rafters.engine.variant import Store
 from rafters.errors import RaftersError
@@ -50,4 +51,4 @@ class FromBody:
         return costing.cost(self.spec, arguments)
 
     def source(self, arguments: dict[str, Any]) -> str:
-        return plans.source(self.spec, arguments)
+        return source(self.spec, arguments)

@@ -18,6 +18,7 @@ from rafters.engine.call import Resolved
 from rafters.engine.form import FLAT, LINEAR, Form
 from rafters.engine.layout import Layout, alignment
 from rafters.engine.overlap import share_memory
+from rafters.engine.results import common_device, result_names
 from rafters.engine.spec import SCALAR, TENSOR, Output, Parameter, Spec, View
 from rafters.errors import BodyError, CompileError, argument_error
 from rafters.lang._define import has_triton
@@ -111,8 +112,11 @@ class FromKernel:
         self.function = bodies.plain_function(jitted)
         self.describe, self.torch_form, self.flops, self.contiguous = describe, reference, flops, contiguous
 
-    def build(self, arguments: dict[str, Any], given: Sequence[torch.Tensor], store: variant.Store, pdl: bool) -> plans.Plan:
-        device = plans.common_device(self.spec, arguments)
+    # build, check and source take what FromBody's take: an op asks without knowing which it has.
+    def build(
+        self, arguments: dict[str, Any], given: Sequence[torch.Tensor], store: variant.Store, _pdl: bool
+    ) -> plans.Plan:
+        device = common_device(self.spec, arguments)
         self._check(arguments, given)
         resolved = Resolved((), torch.float32, (), (), {}, {}, (), ())
         if device.type == "cpu":
@@ -157,7 +161,7 @@ class FromKernel:
                 if g.shape != result.shape or g.dtype is not result.dtype:
                     raise argument_error(op, "out", f"{tuple(g.shape)} {g.dtype}", f"{tuple(result.shape)} {result.dtype}")
 
-    def check(self, arguments: dict[str, Any], plan: plans.Plan, given: tuple[torch.Tensor, ...]) -> None:
+    def check(self, arguments: dict[str, Any], _plan: plans.Plan, given: tuple[torch.Tensor, ...]) -> None:
         for g in given:
             for name, tensor in arguments.items():
                 if isinstance(tensor, torch.Tensor) and share_memory(g, tensor):
@@ -172,7 +176,7 @@ class FromKernel:
         divisors: list[tuple[int, int]] = []
         align: dict[str, int] = {}
         memory: dict[str, torch.dtype] = {}
-        results = dict(zip(plans.result_names(self.spec), given or launch.results, strict=True))
+        results = dict(zip(result_names(self.spec), given or launch.results, strict=True))
         for position, (name, is_constant) in enumerate(self.parameters()):
             value = self._value(name, arguments, launch, results)
             if is_constant or value is None:
@@ -220,7 +224,7 @@ class FromKernel:
         with torch.cuda.device(device):
             start = launcher(found.compiled).function()
         order = [p.name for p in self.spec.parameters]
-        labels = plans.result_names(self.spec)
+        labels = result_names(self.spec)
         sources: list[tuple[bool, int, Any]] = []  # (is a tensor, position among the call's values, constant)
         for name, _ in made.signature:
             plain = name.removesuffix("_ptr")
@@ -291,5 +295,5 @@ class FromKernel:
         flops = self.flops(**arguments) if callable(self.flops) else self.flops * launch.results[0].numel()
         return Cost(sum(read.values()), written, flops)
 
-    def source(self, arguments: dict[str, Any]) -> str:
+    def source(self, _arguments: dict[str, Any]) -> str:
         return inspect.getsource(self.function)

@@ -94,7 +94,7 @@ def for_triton(function: Callable[..., Any], half: bool = False) -> Any:
         if half and value is lang:
             return language
         if half and isinstance(value, types.ModuleType) and value.__name__ == "rafters":
-            package = types.ModuleType("rafters")
+            package: Any = types.ModuleType("rafters")
             package.lang, package.tl = language, triton.language
             return package
         if value is standin.tl or value is lang._define.tl:

@@ -1,0 +1,148 @@
+"""From a resolved call to a recipe: the form of its kernel, the text, the signature. Needs neither a device nor triton."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rafters import dtypes
+from rafters._version import __version__
+from rafters.engine import codegen, layout, module, variant
+from rafters.engine.call import Piece, Resolved, resolve
+from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, ROW, TILE, Slot
+from rafters.engine.layout import Config, Layout, Operand
+from rafters.engine.results import outputs_of, result_names
+from rafters.engine.spec import Spec
+from rafters.engine.target import Target
+from rafters.errors import argument_error
+from rafters.lang._define import has_triton
+from rafters.trace import graph as tracing
+from rafters.trace import names
+from rafters.trace.emit import emit
+
+
+def prepare(
+    spec: Spec,
+    resolved: Resolved,
+    outputs: Sequence[Piece],
+    arguments: dict[str, Any],
+    given: Sequence[torch.Tensor],
+    chosen: Target,
+    pdl: bool,
+    config: Config | None = None,
+    addresses: dict[str, int] | None = None,
+) -> tuple[tuple[variant.Recipe, variant.Typing], Layout]:
+    """Layout, text and recipe of a call; needs no device. `addresses` stands in for the pointers (16-byte aligned by default)."""
+    _check_target(spec, resolved, outputs, chosen)
+    where = addresses or {}
+    for name, tensor in [*arguments.items(), *zip(result_names(spec), given, strict=False)]:
+        if isinstance(tensor, torch.Tensor) and addresses is None and tensor.device.type != "meta":
+            where[name] = tensor.data_ptr()
+
+    def operand(p: Piece) -> Operand:
+        address = where.get(p.argument, 0) + p.offset * p.dtype.itemsize
+        return Operand(module.slot_name(p.name), p.dtype, p.shape, p.strides, layout.alignment(address, p.dtype.itemsize),
+                       p.index and module.slot_name(p.index), p.index_stride, p.index_size)  # fmt: skip
+
+    by_name = {p.name: p for p in resolved.inputs}
+    slots: list[Operand | Slot] = []
+    for parameter in spec.body.parameters:
+        name = module.slot_name(parameter.name)
+        argument = spec.views[parameter.name].source if parameter.name in spec.views else parameter.name
+        if parameter.name in by_name and not _is_cpu_scalar(arguments[argument]):
+            slots.append(operand(by_name[parameter.name]))
+        elif parameter.kind == "constexpr":
+            slots.append(Slot(name, CONSTEXPR))
+        else:
+            slots.append(Slot(name, ABSENT if arguments[argument] is None else NUMBER))
+    laid = layout.lay_out(
+        spec.name, slots, [operand(p) for p in resolved.indices], [operand(p) for p in outputs], resolved.shape, spec.rowwise,
+        chosen.warp_size, config,
+    )  # fmt: skip
+    memory = {module.slot_name(p.name): p.dtype for p in (*resolved.inputs, *resolved.indices, *outputs)}
+    values = {module.slot_name(name): dtype for name, dtype in resolved.values.items()}
+    typing = variant.Typing(memory, values, is_half(resolved))
+    text, body = kernel_text(spec, laid, resolved, arguments, [module.slot_name(p.name) for p in outputs])
+    constexprs = {module.slot_name(p.name): arguments[p.name] for p in spec.constexprs}
+    return (variant.recipe(spec.name, text, body, laid, typing, constexprs, chosen, pdl), typing), laid
+
+
+def _is_cpu_scalar(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dim() == 0 and value.device.type == "cpu"
+
+
+def _check_target(spec: Spec, resolved: Resolved, outputs: Sequence[Piece], chosen: Target) -> None:
+    for p in (*resolved.inputs, *outputs):
+        if p.dtype in dtypes.FLOAT8 and not chosen.has_fp8:
+            raise argument_error(
+                spec.name, p.argument, f"dtype {p.dtype} on {chosen.name}", "a GPU that converts float8 (sm_89 or later)"
+            )
+
+
+@functools.cache
+def triton_body(spec: Spec, half: bool) -> Any:
+    """The user's function as the kernel calls it; None where triton is not installed."""
+    return names.for_triton(spec.body.function, half) if has_triton() else None
+
+
+def is_half(resolved: Resolved) -> bool:
+    """Do the values come from 16-bit memory? Then `lang` means its shorter codes: PyTorch's promotion gives a half type."""
+    return resolved.common.is_floating_point and resolved.common.itemsize <= 2
+
+
+def kernel_text(
+    spec: Spec, laid: Layout, resolved: Resolved, arguments: dict[str, Any], outputs: Sequence[str]
+) -> tuple[str, Any]:
+    """The module's text and the body it calls (None for a kernel that is written from the trace)."""
+    title = f"{spec.namespace}::{spec.name}, layout `{laid.form.layout}`. Body: {spec.body.where}"
+    if not spec.rowwise:
+        compute = codegen.body_call(laid.form, outputs)
+        return codegen.module_text(spec.name, laid.form, compute, title, __version__), triton_body(spec, is_half(resolved))
+    graph = trace_call(spec, resolved, arguments)
+    inputs = [module.slot_name(name) for name in graph.inputs]
+
+    def compute_rows(mask: str) -> list[str]:
+        return emit(graph, inputs, outputs, "cols", lambda kind: {TILE: "m", COLUMN: "m_col"}.get(kind, "") if mask else "")
+
+    return codegen.module_text(spec.name, laid.form, compute_rows, title, __version__), None
+
+
+def piece_kind(piece: Piece, shape: tuple[int, ...]) -> str:
+    """How a piece varies over the rows and columns of a row-wise op; a dimension of size 1 that it has counts as varying."""
+    along = bool(piece.shape) and piece.shape[-1] == shape[-1]
+    ahead = shape[:-1]
+    down = len(piece.shape) == len(shape) and (any(n != 1 for n in piece.shape[:-1]) or all(n == 1 for n in ahead))
+    return (TILE if down else COLUMN) if along else (ROW if down else POINT)
+
+
+def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tracing.Graph:
+    """The graph of the body for the dtypes (and, row-wise, the kinds) of a call."""
+    pieces = {p.name: p for p in resolved.inputs}
+    inputs: dict[str, tuple[torch.dtype, str]] = {}
+    constants: dict[str, Any] = {}
+    for parameter in spec.body.parameters:
+        argument = spec.views[parameter.name].source if parameter.name in spec.views else parameter.name
+        if parameter.kind == "constexpr":
+            constants[parameter.name] = arguments[parameter.name]
+        elif arguments[argument] is None:
+            constants[parameter.name] = None
+        else:
+            piece = pieces.get(parameter.name)
+            kind = POINT if piece is None else piece_kind(piece, resolved.shape) if spec.rowwise else TILE
+            inputs[parameter.name] = (resolved.values[parameter.name], kind)
+    return _traced(spec, tuple(inputs.items()), tuple(constants.items()))
+
+
+@functools.cache
+def _traced(
+    spec: Spec, inputs: tuple[tuple[str, tuple[torch.dtype, str]], ...], constants: tuple[tuple[str, Any], ...]
+) -> tracing.Graph:
+    return tracing.trace(spec.body, dict(inputs), dict(constants))
+
+
+def source(spec: Spec, arguments: dict[str, Any], chosen: Target | None = None) -> str:
+    """The generated module of a call, without compiling it."""
+    resolved = resolve(spec, arguments)
+    made, _ = prepare(spec, resolved, outputs_of(spec, resolved), arguments, (), chosen or Target("cuda", 90, 32), pdl=True)
+    return made[0].text

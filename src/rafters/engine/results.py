@@ -1,0 +1,75 @@
+"""What a call writes, and where: the device, the new tensors or the caller's own, and the pieces of them that a kernel fills."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from rafters import dtypes
+from rafters.engine.call import Piece, Resolved, output_pieces
+from rafters.engine.spec import INDEX, Spec
+from rafters.errors import argument_error
+
+
+def common_device(spec: Spec, arguments: dict[str, Any]) -> torch.device:
+    """The device of the call. A 0-d tensor on the CPU goes anywhere; anything else mixed is an error."""
+    tensors = [(p.name, arguments[p.name]) for p in spec.tensors if isinstance(arguments[p.name], torch.Tensor)]
+    chosen: torch.device | None = None
+    first = ""
+    for name, tensor in tensors:
+        if tensor.layout is not torch.strided:
+            raise argument_error(spec.name, name, f"layout {tensor.layout}", "a strided (dense) tensor")
+        if tensor.dim() == 0 and tensor.device.type == "cpu" and _kind(spec, name) != INDEX:
+            continue
+        if chosen is None:
+            chosen, first = tensor.device, name
+        elif tensor.device != chosen:
+            raise argument_error(spec.name, name, f"device {tensor.device}", f"device {chosen} (that of {first!r})")
+    return chosen or torch.device("cpu")
+
+
+def _kind(spec: Spec, name: str) -> str:
+    return next(p.kind for p in spec.parameters if p.name == name)
+
+
+def with_given(spec: Spec, resolved: Resolved, given: Sequence[torch.Tensor]) -> Resolved:
+    """The results replaced by the caller's tensors, after checking that these can hold them."""
+    if not given:
+        return resolved
+    results, remaining = [], list(given)
+    for result in resolved.results:
+        if result.into is not None:
+            results.append(result)
+            continue
+        out = remaining.pop(0)
+        if tuple(out.shape) != result.shape:
+            raise argument_error(spec.name, "out", f"shape {tuple(out.shape)}", f"shape {result.shape}")
+        if out.dtype is not result.dtype and (
+            dtypes.category(result.dtype) > dtypes.category(out.dtype)
+            or result.dtype in dtypes.FLOAT8
+            or out.dtype in dtypes.FLOAT8
+        ):
+            raise argument_error(spec.name, "out", f"dtype {out.dtype}", f"dtype {result.dtype}, or one that it can be cast to")
+        results.append(replace(result, dtype=out.dtype, strides=tuple(out.stride())))
+    outputs = tuple((i, view, results[i].dtype) for i, view, _ in resolved.outputs)
+    return replace(resolved, results=tuple(results), outputs=outputs)
+
+
+def result_names(spec: Spec) -> list[str]:
+    """Names of the new tensors: out, or out0, out1 ... ; never that of a parameter."""
+    count = sum(1 for group in spec.results if group[0].into is None)
+    taken = {p.name for p in spec.parameters}
+    names_ = ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+    return [f"{n}_result" if n in taken else n for n in names_]
+
+
+def outputs_of(spec: Spec, resolved: Resolved) -> tuple[Piece, ...]:
+    """The pieces written, each with the tensor it belongs to as `argument`."""
+    fresh = iter(result_names(spec))
+    owners = [r.into or next(fresh) for r in resolved.results]
+    several = len(spec.outputs) > len(owners)
+    labels = [f"{owners[i]}_{view.part}" if several and view.part else f"{owners[i]}_new" if resolved.results[i].into else owners[i]
+              for i, view, _ in resolved.outputs]  # fmt: skip
+    pieces = output_pieces(spec, resolved, {p.name: p for p in resolved.indices}, labels)
+    return tuple(replace(p, argument=owners[i]) for p, (i, _, _) in zip(pieces, resolved.outputs, strict=True))
