@@ -52,6 +52,23 @@ def test_every_choice_is_there_once_and_holds_the_closed_form() -> None:
     assert {Choice(mode, 1024, 4, aligned) for mode in study.MODES for aligned in (True, False)} <= set(found)
 
 
+@needs_triton
+def test_the_kernel_that_is_timed_is_the_one_that_was_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of `runner` but the launch itself."""
+    launched: list[tuple[object, ...]] = []
+    monkeypatch.setattr(study, "common_device", lambda *_: torch.device("cuda", 0))
+    monkeypatch.setattr(study, "device_target", lambda _: SM_90)
+    monkeypatch.setattr(study, "kernel_runner", lambda *arguments: launched.append(arguments) or torch.add)
+    x = torch.randn(4097).bfloat16()
+    _, read_off = study.runner(ops.add.spec, {"x": x, "y": x.clone()}, Choice(MASKED, 2048, 8))
+    (_, _, _, _, laid, found, *_), *rest = launched
+    assert not rest
+    assert (laid.constants["BLOCK"], laid.warps, laid.grid) == (2048, 8, 3)
+    assert not laid.form.split
+    assert found.compiled.metadata.num_warps == 8
+    assert set(read_off.hot.loads.values()) == {16}
+
+
 def test_findings_name_the_sweet_spot_and_what_the_mask_costs() -> None:
     rows = (row(MASKED, 280), row(PROVABLE, 100), row(SPLIT, 100), row(SPLIT, 96, 512, 2), row(SPLIT, 300, aligned=False))
     text = "\n".join(_sweep.Sweep(rows, (1024, 4)).findings())

@@ -28,7 +28,9 @@ def main(
     dtype: Annotated[str, typer.Option(help="bf16, fp16, fp32, ...")] = "bf16",
     size: Annotated[int, typer.Option(help="Elements; masked and split kernels get one more.")] = 2**26,
     target: Annotated[str, typer.Option(help="Without a GPU: what to compile for.")] = "sm_90",
-    out: Annotated[Path | None, typer.Option("--out", "-o", "--output", help="File of JSON lines. [rafters-sweep-OP-DATE.jsonl]")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", "--output", help="File of JSON lines. [rafters-sweep-OP-DATE.jsonl]")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
 ) -> None:
     """Time one op's kernel over elements a program, warps, masks and alignment; without a GPU, read its assembly."""
