@@ -113,6 +113,14 @@ def test_refusals(run, arguments: tuple[str, ...], says: str) -> None:
     assert says in result.stderr
 
 
+@pytest.mark.parametrize(("file", "namespace"), [("own_name_of_bench", "own_name_of_bench"), ("string", "string_file")])
+def test_a_file_keeps_its_name_unless_a_module_has_it(run, monkeypatch: pytest.MonkeyPatch, file: str, namespace: str) -> None:
+    monkeypatch.syspath_prepend(str(Path.cwd()) if file != "string" else "")
+    Path(f"{file}.py").write_text("import rafters\n\n\n@rafters.elementwise\ndef twice(x):\n    return x + x\n")
+    result = run("bench", f"{file}.py", "--shapes", "8", "--json")
+    assert json.loads(result.stdout)["rows"][0]["name"] == f"{namespace}::twice"
+
+
 def test_an_error_in_a_file_names_its_line(run) -> None:
     Path("broken_ops.py").write_text("import rafters\n\nrafters.elementwize\n")
     result = run("bench", "broken_ops.py")

@@ -80,6 +80,12 @@ def test_the_problem_is_the_first_line(run, monkeypatch: pytest.MonkeyPatch) -> 
     assert result.stdout.splitlines()[0] == "A GPU cannot be used: it is asleep"
 
 
+def test_what_to_install_is_printed_as_it_is(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_machine, "has_triton", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "pip install rafters[triton]" in run("env").stdout
+
+
 def test_json(run) -> None:
     found = json.loads(run("env", "--json").stdout)
     assert found["environments"][-1]["device"]["kind"] == "cpu"

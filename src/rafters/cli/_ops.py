@@ -60,7 +60,7 @@ def _load(path: Path) -> ModuleType:
     if known is not None and getattr(known, "__file__", None) == str(path):
         return known
     # A name that is taken (a file called json.py) would replace the module that others import.
-    name = path.stem if known is None and importlib.util.find_spec(path.stem) is None else f"{path.stem}_file"
+    name = path.stem if known is None and _is_free(path) else f"{path.stem}_file"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise RaftersError(f"{path} cannot be imported as Python")
@@ -77,6 +77,12 @@ def _load(path: Path) -> ModuleType:
     finally:
         sys.path.remove(str(path.parent))
     return module
+
+
+def _is_free(path: Path) -> bool:
+    """Does no other module go by this file's name?"""
+    found = importlib.util.find_spec(path.stem)
+    return found is None or (found.origin is not None and Path(found.origin).resolve() == path)
 
 
 def _line(error: Exception, path: Path) -> str:

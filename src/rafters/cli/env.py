@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rafters import device as devices
@@ -42,7 +43,8 @@ def main(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = Fal
     console.print()
     for ability in able:
         mark = "[green]yes[/]" if ability.able else "[yellow]no [/]"
-        console.print(f"{mark}  {ability.name}{f': {ability.detail}' if ability.detail else ''}", highlight=False)
+        detail = f": {escape(ability.detail)}" if ability.detail else ""
+        console.print(f"{mark}  {ability.name}{detail}", highlight=False, soft_wrap=True)
 
 
 def _device_table(place: str, facts: DeviceFacts) -> Table:
