@@ -91,13 +91,12 @@ def _typed(spec: Spec, arguments: dict[str, Any]) -> list[Typed]:
                 raise argument_error(spec.name, parameter.name, f"dtype {value.dtype}", ACCEPTS[accept][1])
             if parameter.name in _read(spec):
                 typed.append(Typed(parameter.name, value.dtype, DIMENSIONED if value.dim() else ZERO_DIM))
-        elif isinstance(value, bool | int | float):
+        elif isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat):
             accept = spec.accepts.get(parameter.name)
             if accept and parameter.kind == TENSOR and not ACCEPTS[accept][0](promotion.number_dtype(value)):
                 raise argument_error(spec.name, parameter.name, f"the number {value!r}", ACCEPTS[accept][1])
             kind = parameter.type if parameter.kind == SCALAR else type(value)
-            number = float(value) if kind is float else value
-            typed.append(Typed(parameter.name, promotion.number_dtype(number), NUMBER))
+            typed.append(Typed(parameter.name, promotion.number_dtype(value, kind), NUMBER))
         else:
             wanted = "a tensor or a number" if parameter.kind == TENSOR else f"a number ({parameter.type.__name__})"
             raise argument_error(spec.name, parameter.name, f"{type(value).__name__}", wanted)
@@ -169,8 +168,8 @@ def gather(op: str, piece: Piece, index: Piece, rank: int) -> Piece:
 
 
 def _domain(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> tuple[int, ...]:
+    _check_indices(spec, inputs, indices)
     shapes = [piece.shape for piece in inputs]
-    rank = max(len(shape) for shape in shapes)
     try:
         shape = geometry.broadcast_shapes(shapes)
     except ValueError as problem:
@@ -178,12 +177,22 @@ def _domain(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> t
         others = ", ".join(f"{p.argument} {tuple(p.shape)}" for i, p in enumerate(inputs) if i != position)
         wanted = f"a shape that broadcasts with {others} (dimension {dimension} does not)"
         raise argument_error(spec.name, inputs[position].argument, f"shape {tuple(got)}", wanted) from None
-    for index in indices.values():
-        if len(index.shape) > rank or any(n not in (1, m) for n, m in zip(index.shape, shape, strict=False)):
-            raise argument_error(spec.name, index.name, f"shape {tuple(index.shape)}", f"the first dimensions of {tuple(shape)}")
     if spec.rowwise and not shape:
         raise ArgumentError(f"{spec.name}: all arguments are 0-d; a row-wise op needs at least one dimension, its row")
     return shape
+
+
+def _check_indices(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> None:
+    """An index has the first dimensions of what is not gathered."""
+    plain = [piece for piece in inputs if piece.index is None]
+    for index in indices.values():
+        for piece in plain:
+            fits = len(index.shape) <= len(piece.shape) and all(
+                n in (1, m) or m == 1 for n, m in zip(index.shape, piece.shape, strict=False)
+            )
+            if not fits:
+                wanted = f"the first dimensions of {piece.argument} {tuple(piece.shape)}"
+                raise argument_error(spec.name, index.name, f"shape {tuple(index.shape)}", wanted)
 
 
 def _values(
@@ -211,7 +220,7 @@ def _values(
 
 
 def check_number(op: str, name: str, value: Number, dtype: torch.dtype) -> None:
-    if not dtype.is_floating_point and dtype is not torch.bool:
+    if isinstance(value, int) and not dtype.is_floating_point and dtype is not torch.bool:
         info = torch.iinfo(dtype)
         low = info.min if info.min < 0 else -info.max  # a negative number wraps in an unsigned dtype, as in PyTorch
         if not low <= value <= info.max:

@@ -66,7 +66,7 @@ def compile_time(form: Form) -> list[str]:
     names = [s.name for s in form.inputs if s.kind == CONSTEXPR]
     names += [f"{s.name.upper()}_AS" for s in (*form.inputs, *form.outputs) if s.in_memory]
     names += [f"{s.name.upper()}_MISSING" for s in form.inputs if s.index]
-    names += ["BLOCK", "INDEX"] if form.walk == LINEAR else ["ROWS", "COLS"]
+    names += ["BLOCK", "INDEX"] if form.walk == LINEAR else ["ROWS", "COLS", "INDEX"]
     names += ["WRAP"] if form.walk == LINEAR and form.layout == ROWS else []
     return [*names, "PDL"]
 
@@ -115,7 +115,7 @@ def _linear(form: Form, compute: Compute) -> list[str]:
 
 def _tiled(form: Form, compute: Compute) -> list[str]:
     whole = form.walk == WHOLE_ROWS
-    lines = ["i_row = tl.program_id(0)"]
+    lines = ["i_row = tl.program_id(0).to(INDEX)"]
     if not whole:
         lines += ["col_blocks = tl.cdiv(cols, COLS)", "i_col = i_row % col_blocks", "i_row = i_row // col_blocks"]
     if form.outer:

@@ -1,6 +1,7 @@
 """The CPU path: the traced graph, block by block, so that no temporary is as large as a tensor."""
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from rafters.dtypes import FLOAT8
 from rafters.engine import geometry
 from rafters.engine.call import Piece
+from rafters.trace.graph import Graph
 
 BLOCK = 1 << 17  # elements: the temporaries of a block stay in cache, and a block is long enough to hide the calls
 
@@ -29,7 +31,7 @@ def blocks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], 
 
 
 def executor(
-    graph: Callable[..., tuple[torch.Tensor, ...]],
+    graph: Graph,
     shape: tuple[int, ...],
     inputs: Sequence[Piece | str],
     indices: Sequence[Piece],
@@ -48,6 +50,11 @@ def executor(
     sizes = domain.shape or (1,)
     strides = {p.name: s or (0,) for p, s in zip(memory, domain.strides, strict=True)}
     limit = max(BLOCK, sizes[-1]) if rowwise else BLOCK
+    into = graph.into if not any(p.index for p in memory) and len(outputs) == 1 else None
+    if into is not None and all(p.dtype is outputs[0].dtype for p in memory) and not any(isinstance(p, str) for p in inputs):
+        limit = math.prod(sizes) + 1  # one operation straight into the result: there is no temporary to keep small
+    else:
+        into = None
     plan = [_windows(memory, strides, sizes, *block) for block in blocks(sizes, limit)]
 
     def run(tensors: dict[str, Any]) -> None:
@@ -62,7 +69,10 @@ def executor(
                 if p.index:
                     block = _gathered(block, taken[p.index], p)
                 arguments.append(block.to(values[p.name]))
-            for p, value in zip(outputs, graph(*arguments), strict=True):
+            if into is not None:
+                into(*arguments, out=taken[outputs[0].name])
+                continue
+            for p, value in zip(outputs, graph.hoisted(*arguments), strict=True):
                 _store(taken[p.name], value, p, taken)
 
     return run

@@ -153,6 +153,8 @@ def _linear(
         cols = 0
     elif len(domain.shape) == 2:
         cols = domain.shape[1]
+        if cols >= INT32_REACH:  # the column is counted in 32 bits
+            return None
         by_stride = {(cols, 1): TILE, (0, 0): POINT}
     else:
         return None
@@ -212,8 +214,9 @@ def _tiled(
         warps = max(1, min(8, cols * rows // 512)) if config.block is None else config.warps
     else:
         rows, cols, warps = _tile(shape[row], shape[col], _vector(memory, kinds), crossing, warp_size, config)
-    arguments = {"rows": Argument(shape[row]), "cols": Argument(shape[col], divisor=_divisor(shape[col]))}
-    arguments |= {f"n{k}": Argument(shape[d]) for k, d in enumerate(outer)}
+    long = max(shape) >= INT32_REACH
+    arguments = {"rows": Argument(shape[row], long), "cols": Argument(shape[col], long, _divisor(shape[col]))}
+    arguments |= {f"n{k}": Argument(shape[d], long) for k, d in enumerate(outer)}
     reaches = [geometry.reach(shape, strides[o.name]) + max(o.index_size - 1, 0) * o.index_stride for o in memory]
     wide = max(reaches) >= INT32_REACH
     align: dict[str, int] = {}
@@ -245,7 +248,8 @@ def _tiled(
         config.split,
     )
     ordered = tuple(shape[d] for d in (*outer, row, col))
-    return Layout(form, arguments, {"ROWS": rows, "COLS": cols}, grid, warps, align, wide, ordered)
+    constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "INDEX": "int64" if long else "int32"}
+    return Layout(form, arguments, constants, grid, warps, align, wide, ordered)
 
 
 def _kind(row: int, col: int, output: bool) -> str:

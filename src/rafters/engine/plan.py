@@ -33,7 +33,7 @@ def build(spec: Spec, arguments: dict[str, Any], given: Sequence[torch.Tensor], 
     """The plan of a call on plain tensors. `given` are the caller's `out=` tensors (empty: the plan allocates)."""
     resolved = resolve(spec, arguments)
     device = common_device(spec, arguments)
-    resolved = with_given(spec, resolved, given)
+    resolved = with_given(spec, resolved, given, device)
     results = [r for r in resolved.results if r.into is None]
     outputs = outputs_of(spec, resolved)
     if 0 in resolved.shape:

@@ -131,14 +131,25 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tra
             piece = pieces.get(parameter.name)
             kind = POINT if piece is None else piece_kind(piece, resolved.shape) if spec.rowwise else TILE
             inputs[parameter.name] = (resolved.values[parameter.name], kind)
-    return _traced(spec, tuple(inputs.items()), tuple(constants.items()))
+    return _traced(spec, tuple(inputs.items()), _Apart(constants))
 
 
 @functools.cache
-def _traced(
-    spec: Spec, inputs: tuple[tuple[str, tuple[torch.dtype, str]], ...], constants: tuple[tuple[str, Any], ...]
-) -> tracing.Graph:
-    return tracing.trace(spec.body, dict(inputs), dict(constants))
+def _traced(spec: Spec, inputs: tuple[tuple[str, tuple[torch.dtype, str]], ...], constants: "_Apart") -> tracing.Graph:
+    return tracing.trace(spec.body, dict(inputs), constants.values)
+
+
+class _Apart:
+    """Compile-time values as a cache key that keeps 1, 1.0 and True apart, and 0.0 and -0.0."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self.values, self.text = values, repr(values)
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Apart) and other.text == self.text
 
 
 def source(spec: Spec, arguments: dict[str, Any], chosen: Target | None = None) -> str:

@@ -21,9 +21,17 @@ class Typed:
     rank: int
 
 
-def number_dtype(value: bool | int | float) -> torch.dtype:
-    """The dtype with which a Python number takes part in promotion."""
-    return torch.bool if isinstance(value, bool) else torch.int64 if isinstance(value, int) else torch.get_default_dtype()
+def number_dtype(value: bool | int | float, kind: type | None = None) -> torch.dtype:
+    """The dtype with which a Python number takes part in promotion; a parameter declared float takes any number as a float."""
+    if kind is float:
+        return torch.get_default_dtype()
+    return (
+        torch.bool
+        if isinstance(value, bool)
+        else torch.int64
+        if isinstance(value, int | torch.SymInt)
+        else torch.get_default_dtype()
+    )
 
 
 def common_dtype(op: str, arguments: Sequence[Typed]) -> torch.dtype:
@@ -97,7 +105,8 @@ def scalar_dtype(declared: type, value: bool | int | float, common: torch.dtype)
         return torch.float64 if common is torch.float64 else torch.float32
     if category(common) == INT:
         return common
-    return torch.int32 if -(2**31) <= value < 2**31 else torch.int64
+    # a symbolic integer (under torch.compile) must not be asked for its value: that would fix it
+    return torch.int32 if isinstance(value, int) and -(2**31) <= value < 2**31 else torch.int64
 
 
 ACCEPTS: dict[str, tuple[Callable[[torch.dtype], bool], str]] = {

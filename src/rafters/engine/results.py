@@ -33,7 +33,20 @@ def _kind(spec: Spec, name: str) -> str:
     return next(p.kind for p in spec.parameters if p.name == name)
 
 
-def with_given(spec: Spec, resolved: Resolved, given: Sequence[torch.Tensor]) -> Resolved:
+def check_given(op: str, out: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
+    """May this `out=` take such a result? It is never resized, and cast to only where PyTorch would cast."""
+    if tuple(out.shape) != tuple(shape):
+        raise argument_error(op, "out", f"shape {tuple(out.shape)}", f"shape {tuple(shape)}")
+    if out.device != device:
+        raise argument_error(op, "out", f"device {out.device}", f"device {device}")
+    if out.layout is not torch.strided or out.is_neg():
+        raise argument_error(op, "out", "a tensor that is no plain memory (sparse, or lazily negated)", "a strided tensor")
+    eighths = dtype in dtypes.FLOAT8 or out.dtype in dtypes.FLOAT8
+    if out.dtype is not dtype and (eighths or dtypes.category(dtype) > dtypes.category(out.dtype)):
+        raise argument_error(op, "out", f"dtype {out.dtype}", f"dtype {dtype}, or one that it can be cast to")
+
+
+def with_given(spec: Spec, resolved: Resolved, given: Sequence[torch.Tensor], device: torch.device) -> Resolved:
     """The results replaced by the caller's tensors, after checking that these can hold them."""
     if not given:
         return resolved
@@ -43,14 +56,7 @@ def with_given(spec: Spec, resolved: Resolved, given: Sequence[torch.Tensor]) ->
             results.append(result)
             continue
         out = remaining.pop(0)
-        if tuple(out.shape) != result.shape:
-            raise argument_error(spec.name, "out", f"shape {tuple(out.shape)}", f"shape {result.shape}")
-        if out.dtype is not result.dtype and (
-            dtypes.category(result.dtype) > dtypes.category(out.dtype)
-            or result.dtype in dtypes.FLOAT8
-            or out.dtype in dtypes.FLOAT8
-        ):
-            raise argument_error(spec.name, "out", f"dtype {out.dtype}", f"dtype {result.dtype}, or one that it can be cast to")
+        check_given(spec.name, out, result.shape, result.dtype, device)
         results.append(replace(result, dtype=out.dtype, strides=tuple(out.stride())))
     outputs = tuple((i, view, results[i].dtype) for i, view, _ in resolved.outputs)
     return replace(resolved, results=tuple(results), outputs=outputs)

@@ -83,10 +83,11 @@ def kernel_runner(
         lines="\n".join(f"        {line}" for line in lines),
         results=", ".join(names_) or "None",
     )
-    return _factory(text)(
+    run: Callable[..., Any] = _factory(text)(
         device.index, allocator(), _number, torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice,
         torch.cuda.device, laid.grid, *static, *made.values(), *start.values,
-    )  # type: ignore[no-any-return]  # fmt: skip
+    )  # fmt: skip
+    return run
 
 
 def _unslotted(spec: Spec, slot: str) -> str:
@@ -121,7 +122,7 @@ def cpu_runner(
     inputs: list[Piece | str] = [
         pieces.get(name, spec.views[name].source if name in spec.views else name) for name in graph.inputs
     ]
-    run = cpu.executor(graph.hoisted, resolved.shape, inputs, resolved.indices, outputs, resolved.values, spec.rowwise)
+    run = cpu.executor(graph, resolved.shape, inputs, resolved.indices, outputs, resolved.values, spec.rowwise)
     names_ = result_names(spec)
     parameters = [p.name for p in spec.parameters]
     numbers = resolved.numbers

@@ -52,7 +52,7 @@ class Recipe:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        named = tuple((n, str(v)) for n, v in self.constants)
+        named = tuple((n, repr(v)) for n, v in self.constants)
         return (self.text, id(self.body), self.signature, named, self.divisors, self.target, self.warps, self.pdl, self.half)
 
 

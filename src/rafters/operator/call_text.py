@@ -17,7 +17,10 @@ def __call__(_self, {signature}, *, out=None):
     if _is_compiling():
         return _self._dispatched(({passed},), out)
     if out is None and {plain} and {quiet} and not ({gradient} and _grad_enabled()):
-        _run = _self._plans.get(({key},))
+        try:
+            _run = _self._plans.get(({key},))
+        except RuntimeError:  # a tensor without an address (sparse); what it is, is said below
+            _run = None
         if _run is not None:
             return _run({passed})
     return _self._slow(({passed},), out)
@@ -73,7 +76,7 @@ def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
     for p in parameters:
         t = p.name
         if p.kind == CONSTEXPR:
-            terms += [t, f"_type({t})"]
+            terms.append(f"_repr({t})")  # 1, 1.0 and True are three values, and so are 0.0 and -0.0
         elif p.kind == SCALAR:
             terms += [f"-0x80000000 <= {t} < 0x80000000"] if p.type is int else []
         else:
@@ -97,8 +100,8 @@ def key_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def constants_of(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The compile-time values of a call, with their types (1, 1.0 and True are three values)."""
-    return tuple((type(v), v) for p, v in zip(parameters, arguments, strict=False) if p.kind == CONSTEXPR)
+    """The compile-time values of a call, apart where Python calls them equal (1, 1.0 and True; 0.0 and -0.0)."""
+    return tuple(repr(v) for p, v in zip(parameters, arguments, strict=False) if p.kind == CONSTEXPR)
 
 
 def may_be_remembered(arguments: Sequence[Any]) -> bool:

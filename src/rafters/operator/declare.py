@@ -1,6 +1,7 @@
 """`@rafters.elementwise` and `@rafters.rowwise`: from a body to an op."""
 
 import inspect
+import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -108,6 +109,8 @@ def qualified_name(function: Callable[..., Any], name: str | None) -> tuple[str,
         namespace, _, name = name.partition("::")
     short = name or function.__name__
     for part in (namespace, short):
+        if keyword.iskeyword(part):
+            raise BodyError(f"op name {namespace}::{short}: {part!r} is a Python keyword; give another with name='...'")
         if not re.fullmatch(r"[A-Za-z_]\w*", part):
             raise BodyError(f"op name {namespace}::{short}: {part!r} is no identifier (letters, digits and _)")
     return namespace, short

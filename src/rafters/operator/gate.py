@@ -23,6 +23,7 @@ NAMES: dict[str, Any] = {
     "_Tensor": torch.Tensor,
     "_Parameter": torch.nn.Parameter,
     "_type": type,
+    "_repr": repr,
 }
 
 

@@ -113,9 +113,7 @@ class FromKernel:
         self.describe, self.torch_form, self.flops, self.contiguous = describe, reference, flops, contiguous
 
     # build, check and source take what FromBody's take: an op asks without knowing which it has.
-    def build(
-        self, arguments: dict[str, Any], given: Sequence[torch.Tensor], store: variant.Store, _pdl: bool
-    ) -> plans.Plan:
+    def build(self, arguments: dict[str, Any], given: Sequence[torch.Tensor], store: variant.Store, _pdl: bool) -> plans.Plan:
         device = common_device(self.spec, arguments)
         self._check(arguments, given)
         resolved = Resolved((), torch.float32, (), (), {}, {}, (), ())

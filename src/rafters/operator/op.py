@@ -9,6 +9,8 @@ import torch
 from rafters.cost import Cost
 from rafters.engine import plan as plans
 from rafters.engine import variant
+from rafters.engine.call import check_number
+from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, SCALAR, Spec
 from rafters.errors import ArgumentError, RaftersError, argument_error
 from rafters.operator import call_text, gate, registration
@@ -68,7 +70,7 @@ class Op:
 
     def _slow(self, arguments: tuple[Any, ...], out: Any) -> Any:
         """Every call that the generated function does not know: the first of its kind, numbers for tensors, out=, gradients."""
-        self._check_scalars(arguments)
+        self._check_arguments(arguments)
         given = self._given(out)
         if gate.needs_dispatch((*arguments, *given)):
             return self._dispatched(arguments, out)
@@ -86,6 +88,9 @@ class Op:
             tensors_only = all(named[p.name] is None or isinstance(named[p.name], torch.Tensor) for p in self.spec.tensors)
             if not given and tensors_only and call_text.may_be_remembered(arguments) and not any(p.mutated for p in parameters):
                 _keep(self._plans, self._key(*arguments), found.run)
+        else:
+            for name, dtype in found.resolved.numbers.items():
+                check_number(self.name, name, named[name], dtype)
         if given or any(p.mutated for p in parameters):
             self.form.check(named, found, given)
         return found.run(*arguments, *given)
@@ -108,8 +113,12 @@ class Op:
                 raise ArgumentError(f"{self.name}: argument {p.name!r} is missing")
         return tuple(values.get(p.name, p.default) for p in parameters)
 
-    def _check_scalars(self, arguments: tuple[Any, ...]) -> None:
+    def _check_arguments(self, arguments: tuple[Any, ...]) -> None:
         for p, value in zip(self.spec.parameters, arguments, strict=True):
+            if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
+                raise argument_error(self.name, p.name, f"layout {value.layout}", "a strided (dense) tensor")
+            if p.kind == CONSTEXPR and p.type is bool and not isinstance(value, bool):
+                raise argument_error(self.name, p.name, repr(value), "True or False")
             if p.kind == SCALAR and not isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat):
                 raise argument_error(self.name, p.name, type(value).__name__, f"a Python {p.type.__name__}")
             if p.kind == SCALAR and p.type is int and isinstance(value, float):
@@ -121,7 +130,12 @@ class Op:
         fresh = sum(1 for group in self.spec.results if group[0].into is None)
         if out is None:
             return ()
-        given = (out,) if isinstance(out, torch.Tensor) else tuple(out)
+        given = (out,) if isinstance(out, torch.Tensor) else out
+        if not isinstance(given, tuple | list) or not all(isinstance(g, torch.Tensor) for g in given):
+            raise argument_error(
+                self.name, "out", type(out).__name__, "a tensor" if fresh == 1 else f"a tuple of {fresh} tensors"
+            )
+        given = tuple(given)
         if len(given) != fresh:
             raise argument_error(self.name, "out", f"{len(given)} tensors", f"{fresh}, one a result")
         return given
@@ -131,12 +145,11 @@ class Op:
         result = self._registration.overload(*self._registration.tensorized(arguments))
         if out is None:
             return result
-        targets, results = (out,) if isinstance(out, torch.Tensor) else out, result if isinstance(result, tuple) else (result,)
+        targets, results = self._given(out), result if isinstance(result, tuple) else (result,)
         for target, value in zip(targets, results, strict=True):
             if torch.is_grad_enabled() and (target.requires_grad or value.requires_grad):
                 raise RaftersError(f"{self.name}: out= takes no part in autograd; call it without out=, or under torch.no_grad()")
-            if target.shape != value.shape:
-                raise argument_error(self.name, "out", f"shape {tuple(target.shape)}", f"shape {tuple(value.shape)}")
+            check_given(self.name, target, tuple(value.shape), value.dtype, value.device)
             target.copy_(value)
         return out
 

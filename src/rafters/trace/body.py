@@ -132,7 +132,7 @@ def _parameters(body: Body) -> tuple[Parameter, ...]:
                 f"parameter {parameter.name!r} is keyword-only, which Triton cannot compile; drop the `*`", body.tree
             )
         if parameter.name == "out" or parameter.name.startswith("_"):
-            raise body.error(f"parameter {parameter.name!r}: `out` is every op's own keyword, and a leading _ is kept for generated code", body.tree)
+            raise body.error(f"parameter {parameter.name!r}: `out` and names that begin with _ are the library's own", body.tree)
         annotation = _annotation(body, parameter)
         default = parameter.default
         members = [a for a in typing.get_args(annotation) if a is not types.NoneType]

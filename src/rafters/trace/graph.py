@@ -49,6 +49,17 @@ class Graph:
         module.recompile()
         return module
 
+    @functools.cached_property
+    def into(self) -> Callable[..., Any] | None:
+        """`f(*inputs, out=)` where the whole body is one PyTorch operation that can write into a tensor; else None."""
+        work = [n for n in self.module.graph.nodes if n.op not in ("placeholder", "output")]
+        inputs = [n for n in self.module.graph.nodes if n.op == "placeholder"]
+        returned = next(n for n in self.module.graph.nodes if n.op == "output").args[0]
+        if len(work) != 1 or work[0].kwargs or list(work[0].args) != inputs or list(returned) != work:
+            return None
+        packet = getattr(work[0].target, "overloadpacket", None)
+        return getattr(packet, "out", None) if {a.meta["val"].dtype for a in inputs} == {work[0].meta["val"].dtype} else None
+
     @property
     def flops(self) -> dict[str, int]:
         """Arithmetic operations per element, by the kind of value they make (a reduction counts on its operand)."""
