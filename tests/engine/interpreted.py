@@ -172,7 +172,7 @@ def main(part, parts):
         try:
             layout, faults = compare(label, op, arguments, config)
             seen.add((layout.form.layout, layout.form.walk, layout.form.outer > 0, layout.constants.get("WRAP")))
-        except Exception as problem:  # noqa: BLE001  (a kernel that does not run is a fault like another)
+        except Exception as problem:  # a kernel that does not run is a fault like another
             faults = [f"{op.name} {label}: {type(problem).__name__}: {problem}".replace("\n", " ")[:600]]
         count += 1
         faulty += bool(faults)

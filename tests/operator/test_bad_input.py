@@ -10,12 +10,16 @@ from rafters import ArgumentError, RaftersError, View, lang, tl
 
 X = torch.ones(2, 3)
 META = [  # (what, call, text)
-    ("shapes", lambda: rafters.add(X, torch.ones(4)), r"add: argument 'y': got shape (4,), wanted a shape that broadcasts with x (2, 3) (dimension -1 does not)"),
-    ("dtype", lambda: rafters.silu(torch.ones(3, dtype=torch.int32)), "silu: argument 'x': got dtype torch.int32, wanted a floating-point dtype"),
+    ("shapes", lambda: rafters.add(X, torch.ones(4)),
+     r"add: argument 'y': got shape (4,), wanted a shape that broadcasts with x (2, 3) (dimension -1 does not)"),
+    ("dtype", lambda: rafters.silu(torch.ones(3, dtype=torch.int32)),
+     "silu: argument 'x': got dtype torch.int32, wanted a floating-point dtype"),
     ("bool", lambda: rafters.sub(X > 0, X), "sub: argument 'x': got dtype torch.bool, wanted a dtype other than torch.bool"),
     ("condition", lambda: rafters.where(X, X, X), "where: argument 'condition': got dtype torch.float32, wanted torch.bool"),
-    ("complex", lambda: rafters.add(X, torch.ones(3, dtype=torch.complex64)), "add: argument 'y': got dtype torch.complex64, wanted one of"),
-    ("uint16", lambda: rafters.add(torch.ones(3, dtype=torch.uint16), 1), "add: argument 'x': got dtype torch.uint16, wanted one of"),
+    ("complex", lambda: rafters.add(X, torch.ones(3, dtype=torch.complex64)),
+     "add: argument 'y': got dtype torch.complex64, wanted one of"),
+    ("uint16", lambda: rafters.add(torch.ones(3, dtype=torch.uint16), 1),
+     "add: argument 'x': got dtype torch.uint16, wanted one of"),
     ("string", lambda: rafters.add(X, "y"), "add: argument 'y': got str, wanted a tensor or a number"),
     ("None", lambda: rafters.add(X, None), "add: argument 'y': got NoneType, wanted a tensor or a number"),
     ("list", lambda: rafters.add(X, [1, 2, 3]), "add: argument 'y': got list, wanted a tensor or a number"),
@@ -23,17 +27,25 @@ META = [  # (what, call, text)
     ("no tensor", lambda: rafters.add(1, 2), "add: no argument is a tensor; at least one must be"),
     ("scalar", lambda: rafters.softcap(X, "50"), "softcap: argument 'cap': got str, wanted a Python float"),
     ("tensor for a scalar", lambda: rafters.softcap(X, X), "softcap: argument 'cap': got Tensor, wanted a Python float"),
-    ("range", lambda: rafters.add(torch.ones(3, dtype=torch.uint8), 256), "add: argument 'y': got the number 256, wanted a number that torch.uint8 can hold (0 to 255)"),
-    ("number beside bool", lambda: rafters.sub(X, True), "sub: argument 'y': got the number True, wanted a dtype other than torch.bool"),
+    ("range", lambda: rafters.add(torch.ones(3, dtype=torch.uint8), 256),
+     "add: argument 'y': got the number 256, wanted a number that torch.uint8 can hold (0 to 255)"),
+    ("number beside bool", lambda: rafters.sub(X, True),
+     "sub: argument 'y': got the number True, wanted a dtype other than torch.bool"),
     ("two float8", lambda: rafters.add(X.to(torch.float8_e5m2), X.to(torch.float8_e4m3fn)), "wanted the same float8 dtype"),
-    ("sparse", lambda: rafters.add(X.to_sparse(), X), "add: argument 'x': got layout torch.sparse_coo, wanted a strided (dense) tensor"),
+    ("sparse", lambda: rafters.add(X.to_sparse(), X),
+     "add: argument 'x': got layout torch.sparse_coo, wanted a strided (dense) tensor"),
     ("out shape", lambda: rafters.add(X, 1, out=torch.empty(3, 2)), "add: argument 'out': got shape (3, 2), wanted shape (2, 3)"),
-    ("out dtype", lambda: rafters.add(X, 1, out=torch.empty(2, 3, dtype=torch.int64)), "add: argument 'out': got dtype torch.int64, wanted dtype torch.float32"),
+    ("out dtype", lambda: rafters.add(X, 1, out=torch.empty(2, 3, dtype=torch.int64)),
+     "add: argument 'out': got dtype torch.int64, wanted dtype torch.float32"),
     ("out is no tensor", lambda: rafters.add(X, 1, out=3), "add: argument 'out': got"),
-    ("two outs", lambda: rafters.add(X, 1, out=(X.clone(), X.clone())), "add: argument 'out': got 2 tensors, wanted 1, one a result"),
-    ("out overlaps itself", lambda: rafters.add(X, 1, out=torch.zeros(3).expand(2, 3)), "add: argument 'out': got strides (0, 1), wanted a tensor that does not overlap itself"),
-    ("out overlaps", lambda: rafters.add(BASE[:8], 1, out=BASE[1:]), "add: argument 'out': got memory that overlaps 'x', wanted memory of its own, or exactly 'x'"),
-    ("out on another device", lambda: rafters.add(X, 1, out=torch.empty(2, 3, device="meta")), "add: argument 'out': got device meta, wanted device cpu"),
+    ("two outs", lambda: rafters.add(X, 1, out=(X.clone(), X.clone())),
+     "add: argument 'out': got 2 tensors, wanted 1, one a result"),
+    ("out overlaps itself", lambda: rafters.add(X, 1, out=torch.zeros(3).expand(2, 3)),
+     "add: argument 'out': got strides (0, 1), wanted a tensor that does not overlap itself"),
+    ("out overlaps", lambda: rafters.add(BASE[:8], 1, out=BASE[1:]),
+     "add: argument 'out': got memory that overlaps 'x', wanted memory of its own, or exactly 'x'"),
+    ("out on another device", lambda: rafters.add(X, 1, out=torch.empty(2, 3, device="meta")),
+     "add: argument 'out': got device meta, wanted device cpu"),
 ]  # fmt: skip
 BASE = torch.zeros(9)
 
@@ -45,7 +57,9 @@ def test_the_sentence(what, call, text):
             call()
 
 
-@pytest.mark.parametrize("call", [lambda: rafters.add(X), lambda: rafters.add(X, X, X), lambda: rafters.add(X, z=X), lambda: rafters.silu()])
+@pytest.mark.parametrize(
+    "call", [lambda: rafters.add(X), lambda: rafters.add(X, X, X), lambda: rafters.add(X, z=X), lambda: rafters.silu()]
+)
 def test_a_wrong_signature_is_a_type_error_as_in_python(call):
     with pytest.raises(TypeError, match="argument"):
         call()
@@ -70,8 +84,14 @@ def test_an_index_that_is_none():
     def pick(x, row):
         return x + row
 
-    for index, got in ((torch.ones(2), "dtype torch.float32"), (torch.ones(2, dtype=torch.uint8), "dtype torch.uint8"), ([0, 1], "list")):
-        with pytest.raises(ArgumentError, match=f"pick: argument 'positions': got {got}, wanted an int32 or int64 tensor of row numbers"):
+    for index, got in (
+        (torch.ones(2), "dtype torch.float32"),
+        (torch.ones(2, dtype=torch.uint8), "dtype torch.uint8"),
+        ([0, 1], "list"),
+    ):
+        with pytest.raises(
+            ArgumentError, match=f"pick: argument 'positions': got {got}, wanted an int32 or int64 tensor of row numbers"
+        ):
             pick(X, X, index)
     with pytest.raises(ArgumentError, match="pick: argument 'positions': got shape"):
         pick(X, X, torch.zeros(5, dtype=torch.int64))
@@ -119,5 +139,5 @@ def test_gradients_that_do_not_exist():
     with torch.no_grad():
         double_(x)
     assert x.tolist() == [2, 2, 2]
-    with pytest.raises(RaftersError, match="add: out= takes no part in autograd; call it without out=, or under torch.no_grad"):
+    with pytest.raises(RaftersError, match=r"add: out= takes no part in autograd; call it without out=, or under torch.no_grad"):
         rafters.add(x, 1, out=torch.empty(3))

@@ -71,7 +71,9 @@ def test_case_21_a_float_is_not_truncated_beside_integers(device):
     assert thrice(rafters.mul, x, 0.5).tolist() == [3.5, 3.0]
     assert thrice(rafters.add, x, 2.5).dtype is SINGLE
     for out in (x, torch.zeros(2, dtype=torch.int32, device=device)):
-        with pytest.raises(rafters.ArgumentError, match=r"add: argument 'out': got dtype torch.int32, wanted dtype torch.float32"):
+        with pytest.raises(
+            rafters.ArgumentError, match=r"add: argument 'out': got dtype torch.int32, wanted dtype torch.float32"
+        ):
             rafters.add(x, 1.5, out=out)
     assert x.tolist() == [7, 6]
 
@@ -150,7 +152,9 @@ def test_case_25_a_number_that_the_dtype_cannot_hold_is_refused_every_time(devic
     x = torch.tensor([1, 2], dtype=torch.int8, device=device)
     for _ in range(2):
         assert rafters.add(x, 5).tolist() == [6, 7]
-        with pytest.raises(rafters.ArgumentError, match=r"add: argument 'y': got the number 300, wanted a number that torch.int8 can hold"):
+        with pytest.raises(
+            rafters.ArgumentError, match=r"add: argument 'y': got the number 300, wanted a number that torch.int8 can hold"
+        ):
             rafters.add(x, 300)
         with pytest.raises(rafters.ArgumentError, match="got the number -129"):
             rafters.add(x, -129)

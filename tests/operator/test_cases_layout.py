@@ -106,7 +106,9 @@ def test_case_7_only_half_the_row_is_aligned(d, dtype, device):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_case_7_odd_last_dimension(device):
-    with pytest.raises(rafters.ArgumentError, match=r"silu_and_mul: argument 'x': got shape \(2, 7\), wanted an even last dimension"):
+    with pytest.raises(
+        rafters.ArgumentError, match=r"silu_and_mul: argument 'x': got shape \(2, 7\), wanted an even last dimension"
+    ):
         silu_and_mul(torch.ones(2, 7, device=device))
 
 
@@ -159,7 +161,9 @@ def test_case_13_strides_of_size_1_dimensions_mean_nothing(device):
 def test_case_15_a_target_that_overlaps_itself(device):
     storage = torch.zeros(1, device=device)
     target = storage.expand(4)
-    with pytest.raises(rafters.ArgumentError, match=r"argument 'out': got strides \(0,\), wanted a tensor that does not overlap itself"):
+    with pytest.raises(
+        rafters.ArgumentError, match=r"argument 'out': got strides \(0,\), wanted a tensor that does not overlap itself"
+    ):
         rafters.add(target, 1, out=target)
     assert storage.item() == 0
     out = torch.zeros(3, device=device)
@@ -172,7 +176,9 @@ def test_case_15_a_target_that_overlaps_itself(device):
 def test_case_15_a_target_that_overlaps_an_input(device):
     base = torch.arange(9.0, device=device)
     for x, out in ((base[:8], base[1:]), (base[1:], base[:8]), (base[:8].view(2, 4), base[:8].view(4, 2).t())):
-        with pytest.raises(rafters.ArgumentError, match="argument 'out': got memory that overlaps 'x', wanted memory of its own, or exactly"):
+        with pytest.raises(
+            rafters.ArgumentError, match="argument 'out': got memory that overlaps 'x', wanted memory of its own, or exactly"
+        ):
             rafters.add(x, 1, out=out)
     assert base.tolist() == list(range(9))
     even, odd = base[0:8:2], base[1:8:2]
@@ -198,7 +204,9 @@ def channels_last():
     ],
 )
 def test_case_17_the_layout_of_the_result_follows_the_inputs(make, wanted, device):
-    moved = [torch.empty_strided(a.shape, a.stride(), device=device).zero_() if isinstance(a, torch.Tensor) else a for a in make()]
+    moved = [
+        torch.empty_strided(a.shape, a.stride(), device=device).zero_() if isinstance(a, torch.Tensor) else a for a in make()
+    ]
     for _ in range(3):
         made = rafters.add(*moved)
         assert same_strides(made.shape, made.stride(), wanted), made.stride()

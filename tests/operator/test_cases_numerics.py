@@ -40,7 +40,9 @@ def test_case_27_silu_at_the_ends(repeats, dtype, device):
                 assert abs(got - want) <= max(1e-36, 1e-2 * abs(want), smallest), value
                 assert math.copysign(1, got) == math.copysign(1, want), value
             else:
-                near = pytest.approx(20.0, rel=1e-8) if dtype is DOUBLE and want == 20.0 else torch.tensor(want, dtype=dtype).item()
+                near = (
+                    pytest.approx(20.0, rel=1e-8) if dtype is DOUBLE and want == 20.0 else torch.tensor(want, dtype=dtype).item()
+                )
                 assert got == near, value
 
 

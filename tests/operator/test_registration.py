@@ -107,7 +107,9 @@ def test_parameters_that_the_generated_call_uses_itself():
     assert awkward(X, key=X, x_ptr=1, n=2.0, m=0, Tensor=0.5).tolist() == [2.5, 4.5, 6.5]
 
 
-@pytest.mark.parametrize("names", ["self, out0", "o, c", "body, lang", "launch, grid", "device, static", "allocate, torch", "arguments, out_result"])
+@pytest.mark.parametrize(
+    "names", ["self, out0", "o, c", "body, lang", "launch, grid", "device, static", "allocate, torch", "arguments, out_result"]
+)
 def test_pairs_of_awkward_names(names, tmp_path, monkeypatch):
     a, b = names.split(", ")
     module = "awkward_" + "_".join((a, b))
@@ -183,7 +185,7 @@ def test_double_backward_and_saved_inputs():
     inner = z * 1
     made = rafters.mul(inner, inner)
     inner.add_(1)
-    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation"):
         made.sum().backward()
 
 
@@ -199,7 +201,7 @@ def test_backward_leaves_the_upstream_gradient_alone():
 
 
 def test_out_under_a_mode_is_checked_too():
-    with FakeTensorMode(), pytest.raises(rafters.ArgumentError, match="argument 'out': got dtype torch.int64"):
+    with FakeTensorMode(), pytest.raises(rafters.ArgumentError, match=r"argument 'out': got dtype torch.int64"):
         rafters.add(torch.ones(3), 1.5, out=torch.empty(3, dtype=torch.int64))
     x = X.clone().requires_grad_()
     with torch.no_grad():

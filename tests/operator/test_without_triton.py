@@ -77,10 +77,11 @@ def test_the_blocker_blocks(run_python):
 
 
 @pytest.mark.parametrize("program", [TEN_LINES, OPS], ids=["ten lines", "every op"])
-def test_bodies_run(run_python, program):
+def test_bodies_run(run_python, program, tmp_path):
     # a body is read from its source, so the program has to lie in a file
-    stub = "import sys, tempfile, pathlib, runpy\nfolder = tempfile.mkdtemp()\nfile = pathlib.Path(folder, 'ten_lines.py')\nfile.write_text(sys.argv[1])\n"
-    run_python(BLOCK + stub + "runpy.run_path(str(file), run_name='ten_lines')", program)
+    file = tmp_path / "ten_lines.py"
+    file.write_text(program)
+    run_python(BLOCK + "import runpy\nrunpy.run_path(sys.argv[1], run_name='ten_lines')", str(file))
 
 
 def test_a_kernel_says_what_is_missing(run_python):

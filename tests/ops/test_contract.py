@@ -15,32 +15,44 @@ TYPED = [pytest.param(name, dtype, id=f"{name}-{str(dtype)[6:]}") for name, op i
 FLOATS = [name for name, op in TABLE.items() if torch.float64 in dtypes_of(op)]
 
 
-def sample(name, case, dtype, device, **options):
+# No kernel text depends on the op, so on a GPU, where each variant is a compile, all layouts run for one op of each arity.
+REPRESENTATIVES = {len(op.spec.tensors): name for name, op in reversed(TABLE.items())}
+FEW = ("start 1 element in", "pitched rows", "transposed beside contiguous", "one value a row", "0-d first")
+
+
+def sample(name, case, dtype, device, thorough=True, **options):
     op = TABLE[name]
-    return Sample(op, arguments_for(op, case, dtype, device, **options), peer_of(name), name not in ZERO_SIGN_OPEN)
+    return Sample(op, arguments_for(op, case, dtype, device, **options), peer_of(name), name not in ZERO_SIGN_OPEN, thorough)
 
 
-def faults(name, cases, dtype, device):
-    return [f"{case.name}: {fault}" for case in cases for fault in check(sample(name, case, dtype, device))]
+def in_full(name, device):
+    return device == "cpu" or name in REPRESENTATIVES.values()
+
+
+def faults(name, cases, dtype, device, thorough=True):
+    return [f"{case.name}: {fault}" for case in cases for fault in check(sample(name, case, dtype, device, thorough))]
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "dtype"), TYPED)
 def test_dtypes(name, dtype, device):
     """Special values of every dtype, in whole blocks, in a last block, and with a value a row."""
-    assert not faults(name, [CASES["4099"], CASES["one value a row"]], dtype, device)
+    cases = ("4099", "one value a row") if in_full(name, device) else ("4099",)
+    assert not faults(name, [CASES[c] for c in cases], dtype, device, device == "cpu")
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", TABLE)
 def test_shapes(name, device):
-    assert not faults(name, SHAPES, torch.float32, device)
+    assert not faults(name, SHAPES, torch.float32, device, device == "cpu")
+    assert not faults(name, [CASES["17x129"]], torch.float32, device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", TABLE)
 def test_strides(name, device):
-    assert not faults(name, STRIDES, dtypes_of(TABLE[name])[-2], device)  # float32 wherever the op takes it
+    chosen = STRIDES if in_full(name, device) else [CASES[c] for c in FEW]
+    assert not faults(name, chosen, torch.float32, device, device == "cpu")
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -48,7 +60,8 @@ def test_strides(name, device):
 def test_narrow_strides(name, device):
     """Two bytes an element: 8 a vector, so that other pitches and starts are unaligned."""
     chosen = ("start 1 element in", "8-byte starts", "pitched rows", "rows of 8-byte pitch", "transposed beside contiguous")
-    assert not faults(name, [CASES[c] for c in chosen], torch.bfloat16, device)
+    chosen = chosen if in_full(name, device) else chosen[:1]
+    assert not faults(name, [CASES[c] for c in chosen], torch.bfloat16, device, device == "cpu")
 
 
 @pytest.mark.parametrize("case", ["7", "vector of the last dimension", "broadcast both ways", "0-d first", "all transposed"])
@@ -113,7 +126,8 @@ def test_numbers(name, device):
     """A Python number, or a 0-d tensor on the CPU, in the place of the last tensor, three times each."""
     op, peer = TABLE[name], peer_of(name)
     accept = op.spec.accepts.get(op.spec.tensors[-1].name)
-    for dtype in (d for d in dtypes_of(op) if d.itemsize > 1 or not d.is_floating_point):
+    dtypes = [d for d in dtypes_of(op) if d.itemsize > 1 or not d.is_floating_point]
+    for dtype in dtypes if device == "cpu" else {torch.float32, torch.bfloat16, torch.int32} & set(dtypes):
         first = arguments_for(op, CASES["17x129"], dtype, device)[: len(op.spec.tensors) - 1]
         first = first if name != "clamp" else (first[0], None)
         numbers = [*([] if accept == "float" else [3, 1, 0]), *([0.5, 1e-3] if dtype.is_floating_point else [])]

@@ -15,9 +15,13 @@ X = torch.ones(3)
 
 def refuse(function, **options):
     """The text of the error; its line is checked against the line marked `here` in the function's source."""
-    with pytest.raises(BodyError) as caught:
+
+    def decorate_and_call():
         op = rafters.elementwise(function, name="t_errors::" + re.sub(r"\W", "_", function.__qualname__), **options)
         op(*[X] * len(op.spec.tensors))
+
+    with pytest.raises(BodyError) as caught:
+        decorate_and_call()
     text = str(caught.value)
     lines, first = inspect.getsourcelines(function)
     marked = [first + i for i, line in enumerate(lines) if "# here" in line]

@@ -1,6 +1,7 @@
 """The typing rules of a traced body are Triton's, for every pair of dtypes, literal or not."""
 
 import itertools
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -49,31 +50,11 @@ def test_every_pair(semantic, a):
         assert got == wanted, f"{a} (literal {a_literal}), {b} (literal {b_literal}), division {division}"
 
 
-@pytest.mark.parametrize(
-    "number",
-    [
-        True,
-        False,
-        0,
-        1,
-        -1,
-        2**31 - 1,
-        2**31,
-        -(2**31),
-        -(2**31) - 1,
-        2**62,
-        0.0,
-        1.0,
-        -2.5,
-        3e38,
-        3.5e38,
-        1e-38,
-        1.2e-38,
-        1e-45,
-        1e300,
-    ]
-    + [float("inf"), float("-inf"), float("nan")],
-)
+INTEGERS = (True, False, 0, 1, -1, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**62)
+FLOATS = (0.0, 1.0, -2.5, 3e38, 3.5e38, 1e-38, 1.2e-38, 1e-45, 1e300, math.inf, -math.inf, math.nan)
+
+
+@pytest.mark.parametrize("number", [*INTEGERS, *FLOATS])
 def test_dtype_of_a_literal(semantic, number):
     if isinstance(number, int) and number == 2**31:
         pytest.skip("Triton calls it uint32, which PyTorch cannot compute in; as int64 it has the same value")

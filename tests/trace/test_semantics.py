@@ -147,7 +147,7 @@ def test_a_negative_literal_beside_an_unsigned_is_an_error():
     def body(x):
         return x + -1
 
-    with pytest.raises(BodyError, match="unsigned|negative"):
+    with pytest.raises(BodyError, match=r"unsigned|negative"):
         traced(body, torch.ones(2, dtype=torch.uint8))
 
 
@@ -200,7 +200,7 @@ def test_where_promotes_its_sides_and_takes_any_condition():
 def test_and_or_not_and_chains_are_per_element():
     def body(x):
         inside = 0 < x < 3
-        return tl.where(inside and not x == 2, 1, 0), tl.where(x < 0 or x > 2, 1, 0)
+        return tl.where(inside and not x == 2, 1, 0), tl.where(x < 0 or x > 2, 1, 0)  # noqa: SIM201
 
     both, either = traced(body, integers(-1, 0, 1, 2, 3))
     same(both, [0, 0, 1, 0, 0])

@@ -15,21 +15,42 @@ X = torch.tensor([1.0, 2.0, -3.0])
 BODIES = {
     "module constant": ("SCALE = 3.0\n\ndef body(x):\n    return x * SCALE", [3.0, 6.0, -9.0]),
     "integer constant": ("SHIFT = 2\n\ndef body(x):\n    return x + SHIFT", [3.0, 4.0, -1.0]),
-    "bool constant": ("FLIP = True\n\ndef body(x):\n    if FLIP:\n        y = -x\n    else:\n        y = x\n    return y", [-1.0, -2.0, 3.0]),
+    "bool constant": (
+        "FLIP = True\n\n"
+        "def body(x):\n    if FLIP:\n        y = -x\n    else:\n        y = x\n    return y",
+        [-1.0, -2.0, 3.0],
+    ),
     "constexpr global": ("SCALE = tl.constexpr(3.0)\n\ndef body(x):\n    return x * SCALE", [3.0, 6.0, -9.0]),
     "value of a constexpr": ("N = tl.constexpr(3)\n\ndef body(x):\n    return x * N.value", [3.0, 6.0, -9.0]),
     "annotated constexpr": ("N: tl.constexpr = tl.constexpr(3)\n\ndef body(x):\n    return x * N", [3.0, 6.0, -9.0]),
-    "closure": ("def make(scale):\n    def body(x):\n        return x * scale\n    return body\n\nbody = make(3.0)", [3.0, 6.0, -9.0]),
+    "closure": (
+        "def make(scale):\n    def body(x):\n        return x * scale\n    return body\n\n"
+        "body = make(3.0)",
+        [3.0, 6.0, -9.0],
+    ),
     "plain helper": ("def square(x):\n    return x * x\n\ndef body(x):\n    return square(x) + 1", [2.0, 5.0, 10.0]),
     "helper of a helper": (
         "K = 2.0\n\ndef inner(x):\n    return x * K\n\ndef outer(x):\n    return inner(x) + 1\n\ndef body(x):\n    return outer(x)",
         [3.0, 5.0, -5.0],
     ),
-    "helper with a default": ("def power(x, k=2.0):\n    return x * k\n\ndef body(x):\n    return power(x) + power(x, 3.0)", [5.0, 10.0, -15.0]),
-    "helper with two results": ("def both(x):\n    return x + 1, x - 1\n\ndef body(x):\n    a, b = both(x)\n    return a * b", [0.0, 3.0, 8.0]),
-    "helper with a word": ("def positive(x):\n    return lang.maximum(x, 0.0)\n\ndef body(x):\n    return positive(x)", [1.0, 2.0, 0.0]),
+    "helper with a default": (
+        "def power(x, k=2.0):\n    return x * k\n\n"
+        "def body(x):\n    return power(x) + power(x, 3.0)",
+        [5.0, 10.0, -15.0],
+    ),
+    "helper with two results": (
+        "def both(x):\n    return x + 1, x - 1\n\n"
+        "def body(x):\n    a, b = both(x)\n    return a * b",
+        [0.0, 3.0, 8.0],
+    ),
+    "helper with a word": (
+        "def positive(x):\n    return lang.maximum(x, 0.0)\n\n"
+        "def body(x):\n    return positive(x)",
+        [1.0, 2.0, 0.0],
+    ),
     "helper in a closure": (
-        "def make(inner):\n    def body(x):\n        return inner(x) * 2\n    return body\n\ndef one(x):\n    return x + 1\n\nbody = make(one)",
+        "def make(inner):\n    def body(x):\n        return inner(x) * 2\n    return body\n\n"
+        "def one(x):\n    return x + 1\n\nbody = make(one)",
         [4.0, 6.0, -4.0],
     ),
     "another name for tl": ("import triton.language as T\n\ndef body(x):\n    return T.maximum(x, 0.0)", [1.0, 2.0, 0.0]),
@@ -37,17 +58,32 @@ BODIES = {
     "a word by name": ("from rafters.lang import maximum\n\ndef body(x):\n    return maximum(x, 0.0)", [1.0, 2.0, 0.0]),
     "rafters itself": ("import rafters\n\ndef body(x):\n    return rafters.lang.maximum(x, 0.0)", [1.0, 2.0, 0.0]),
     "tl of rafters": ("import rafters\n\ndef body(x):\n    return rafters.tl.where(x > 0, x, 0.0)", [1.0, 2.0, 0.0]),
-    "lang by another name": ("from rafters import lang as words\n\ndef body(x):\n    return words.maximum(x, 0.0)", [1.0, 2.0, 0.0]),
-    "jitted helper": ("import triton\n\n@triton.jit\ndef square(x):\n    return x * x\n\ndef body(x):\n    return square(x)", [1.0, 4.0, 9.0]),
+    "lang by another name": (
+        "from rafters import lang as words\n\n"
+        "def body(x):\n    return words.maximum(x, 0.0)",
+        [1.0, 2.0, 0.0],
+    ),
+    "jitted helper": (
+        "import triton\n\n"
+        "@triton.jit\ndef square(x):\n    return x * x\n\ndef body(x):\n    return square(x)",
+        [1.0, 4.0, 9.0],
+    ),
     "jitted body": ("import triton\n\n@triton.jit\ndef body(x):\n    return x * 3", [3.0, 6.0, -9.0]),
-    "libdevice": ("from triton.language.extra import libdevice\n\ndef body(x):\n    return libdevice.trunc(x * 0.5)", [0.0, 1.0, -1.0]),
+    "libdevice": (
+        "from triton.language.extra import libdevice\n\n"
+        "def body(x):\n    return libdevice.trunc(x * 0.5)",
+        [0.0, 1.0, -1.0],
+    ),
     "string annotations": (
         "from __future__ import annotations\n\ndef body(x: torch.Tensor, k: float = 3.0, flip: bool = False, N: tl.constexpr = 1):\n"
         "    return x * k * N",
         [3.0, 6.0, -9.0],
     ),
-    "a union with None": ("def body(x, y: torch.Tensor | None = None):\n    if y is None:\n        z = x * 3\n    else:\n        z = x * y\n    return z",
-                          [3.0, 6.0, -9.0]),
+    "a union with None": (
+        "def body(x, y: torch.Tensor | None = None):\n"
+        "    if y is None:\n        z = x * 3\n    else:\n        z = x * y\n    return z",
+        [3.0, 6.0, -9.0],
+    ),
     "docstring and comments": ('def body(x):\n    """Doc."""\n    # a comment\n    y = x * 3  # more\n    return y', [3.0, 6.0, -9.0]),
     "loop": ("def body(x):\n    y = x\n    for i in tl.static_range(2):\n        y = y + x\n    return y", [3.0, 6.0, -9.0]),
     "builtin names": ("def body(x):\n    return max(x, 0.0) - min(x, 0.0)", [1.0, 2.0, 3.0]),

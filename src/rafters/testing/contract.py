@@ -24,6 +24,7 @@ class Sample:
     arguments: tuple[Any, ...]
     peer: Callable[..., Any] | None = None
     zero_signs: bool = True  # compared with the peer's
+    thorough: bool = True  # with unaligned and strided `out=` as well, which are kernels of their own
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
@@ -169,10 +170,11 @@ def of_clones(sample: Sample, results: Sequence[torch.Tensor]) -> list[str]:
 def into_out(sample: Sample, results: Sequence[torch.Tensor]) -> list[str]:
     """`out=` of the result's layout, of an unaligned one and of a strided one: same bits, nothing written around it."""
     faults = []
-    for label, start, spread in (("out=", 0, 1), ("out= 1 element in", 1, 1), ("out= every other element", 0, 2)):
+    targets = (("out=", 0, 1), ("out= 1 element in", 1, 1), ("out= every other element", 0, 2))
+    for label, start, spread in targets if sample.thorough else targets[:1]:
         guards = [Guarded(r.shape, [s * spread for s in r.stride()], r.dtype, r.device, start) for r in results]
-        targets = tuple(g.tensor for g in guards)
-        made = sample.call(out=targets[0] if len(targets) == 1 else targets)
+        given = tuple(g.tensor for g in guards)
+        made = sample.call(out=given[0] if len(given) == 1 else given)
         for i, (guard, result, got) in enumerate(zip(guards, results, made, strict=True)):
             if got is not guard.tensor:
                 faults.append(f"result {i}: {label} is not what was returned")

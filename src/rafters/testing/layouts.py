@@ -96,5 +96,5 @@ def like(view: torch.Tensor) -> torch.Tensor:
 def torch_strides(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
     """The strides that PyTorch gives an elementwise result of one to three operands of these shapes and strides."""
     operands = [torch.empty_strided(tuple(t.shape), t.stride(), dtype=torch.float32) for t in tensors]
-    function = {1: torch.neg, 2: torch.add, 3: torch.lerp}[len(operands)]
-    return tuple(function(*operands).stride())
+    made = torch.neg(*operands) if len(operands) == 1 else torch.add(*operands) if len(operands) == 2 else torch.lerp(*operands)
+    return tuple(made.stride())

@@ -13,8 +13,8 @@ def specials(dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([False, True])
     if not dtype.is_floating_point:
         info = torch.iinfo(dtype)
-        values = [0, 1, 2, 7, info.max, info.max - 1, info.min, info.min + 1, *([-1, -2, -7] if info.min < 0 else [])]
-        return torch.tensor(values, dtype=dtype)
+        whole = [0, 1, 2, 7, info.max, info.max - 1, info.min, info.min + 1, *([-1, -2, -7] if info.min < 0 else [])]
+        return torch.tensor(whole, dtype=dtype)
     limits = torch.finfo(dtype)
     # The smallest subnormal, a larger one, and both sides of the smallest normal number.
     small = [limits.smallest_normal * factor for factor in (limits.eps, 0.75, 1.0, 1.5)]
