@@ -74,7 +74,7 @@ class Bench:
     def cells(self, row: Row) -> list[str]:
         m, peers = row.ours, {EAGER.get(name, name): p for name, p in row.peers.items()}
         beside = [beside_cell(peers.get(name)) for name in self._peers]
-        if m is None or m.verdict in (WRONG, INVALID):
+        if m is None or m.seconds is None or (m.verdict == INVALID and self.environment.device.kind != "cpu"):
             verdict = "failed" if m is None else m.verdict
             return [row.op, row.shape, row.dtype, verdict, *[DASH] * (len(COLUMNS) - 4), *beside]
         theoretical = self.environment.device.theoretical_bandwidth
@@ -86,7 +86,8 @@ class Bench:
             f"{m.cost.total_bytes / 1e6:,.4g}",
             f"{m.bandwidth / 1e9:,.1f}" if m.bandwidth else DASH,
             percent(m.bandwidth / theoretical if m.bandwidth and theoretical else None),
-            percent(m.share_of_ceiling),
+            # A CPU's ceiling is what other processes left of it when it was measured: a figure above it is shown, with its doubt.
+            percent(m.share_of_ceiling) + (" ?" if m.verdict == INVALID else ""),
             percent(m.share_of_attainable),
             f"{m.host_us:.1f}" if m.host_us else DASH,
             *beside,
@@ -161,7 +162,7 @@ class Record:
 
 
 def microseconds(m: Measurement | None) -> str:
-    if m is None or m.seconds is None or m.verdict in (WRONG, INVALID):
+    if m is None or m.seconds is None:
         return DASH
     us = m.seconds.median * 1e6
     return f"{us:,.0f}" if us >= 1000 else f"{us:.4g}"
@@ -169,7 +170,7 @@ def microseconds(m: Measurement | None) -> str:
 
 def beside_cell(m: Measurement | None) -> str:
     """A peer's time and how many times ours it is."""
-    return microseconds(m) + (f" ({m.ratio:.2f}×)" if m and m.ratio and m.ok else "")
+    return microseconds(m) + (f" ({m.ratio:.2f}×)" if m and m.ratio else "")
 
 
 def percent(share: float | None) -> str:
