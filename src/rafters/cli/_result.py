@@ -71,10 +71,14 @@ class Bench:
     def _peers(self) -> list[str]:
         return list(dict.fromkeys(EAGER.get(name, name) for row in self.rows for name in row.peers))
 
+    def _withheld(self, m: Measurement | None) -> bool:
+        """A wrong result has no speed, and a GPU's figure above its ceiling is none."""
+        return m is None or m.seconds is None or (m.verdict == INVALID and self.environment.device.kind != "cpu")
+
     def cells(self, row: Row) -> list[str]:
         m, peers = row.ours, {EAGER.get(name, name): p for name, p in row.peers.items()}
-        beside = [beside_cell(peers.get(name)) for name in self._peers]
-        if m is None or m.seconds is None or (m.verdict == INVALID and self.environment.device.kind != "cpu"):
+        beside = [DASH if self._withheld(p) else beside_cell(p) for p in map(peers.get, self._peers)]
+        if m is None or self._withheld(m):
             verdict = "failed" if m is None else m.verdict
             return [row.op, row.shape, row.dtype, verdict, *[DASH] * (len(COLUMNS) - 4), *beside]
         theoretical = self.environment.device.theoretical_bandwidth
@@ -170,7 +174,7 @@ def microseconds(m: Measurement | None) -> str:
 
 def beside_cell(m: Measurement | None) -> str:
     """A peer's time and how many times ours it is."""
-    return microseconds(m) + (f" ({m.ratio:.2f}×)" if m and m.ratio else "")
+    return microseconds(m) + (f" ({m.ratio:.2f}×)" if m and m.ratio is not None else "")
 
 
 def percent(share: float | None) -> str:
