@@ -227,6 +227,11 @@ def check_number(op: str, name: str, value: Number, dtype: torch.dtype) -> None:
             raise argument_error(op, name, f"the number {value!r}", f"a number that {dtype} can hold ({info.min} to {info.max})")
 
 
+def number_tensor(value: Number, dtype: torch.dtype) -> torch.Tensor:
+    """A Python number as a 0-d tensor: a float in the full precision of `dtype`, an integer wrapped into it."""
+    return torch.tensor(value, dtype=dtype) if dtype.is_floating_point else torch.tensor(value).to(dtype)
+
+
 def _results(
     spec: Spec,
     arguments: dict[str, Any],

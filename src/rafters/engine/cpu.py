@@ -70,7 +70,8 @@ def executor(
                     block = _gathered(block, taken[p.index], p)
                 arguments.append(block.to(values[p.name]))
             if into is not None:
-                into(*arguments, out=taken[outputs[0].name])
+                result = taken[outputs[0].name]
+                into(*(a.expand(result.shape) for a in arguments), out=result)
                 continue
             for p, value in zip(outputs, graph.hoisted(*arguments), strict=True):
                 _store(taken[p.name], value, p, taken)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -21,7 +22,7 @@ class Typed:
     rank: int
 
 
-def number_dtype(value: bool | int | float, kind: type | None = None) -> torch.dtype:
+def number_dtype(value: Any, kind: type | None = None) -> torch.dtype:
     """The dtype with which a Python number takes part in promotion; a parameter declared float takes any number as a float."""
     if kind is float:
         return torch.get_default_dtype()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from rafters.engine import codegen, cpu, module
-from rafters.engine.call import Piece, Resolved, Result
+from rafters.engine.call import Piece, Resolved, Result, number_tensor
 from rafters.engine.form import NUMBER
 from rafters.engine.launch import allocator, launcher
 from rafters.engine.layout import Layout
@@ -132,7 +132,7 @@ def cpu_runner(
         made = list(values[len(parameters) :]) if given else _new(results, cpu_device)
         tensors: dict[str, Any] = dict(zip(parameters, values, strict=False))
         for name, dtype in numbers.items():
-            tensors[name] = torch.tensor(tensors[name]).to(dtype)
+            tensors[name] = number_tensor(tensors[name], dtype)
         tensors.update(zip(names_, made, strict=True))
         with torch.no_grad():
             run(tensors)

@@ -15,6 +15,8 @@ from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 _CALL = """\
 def __call__(_self, {signature}, *, out=None):
     if _is_compiling():
+        if out is None and {tensors}:
+            return _self._registration.overload({passed})
         return _self._dispatched(({passed},), out)
     if out is None and {plain} and {quiet} and not ({gradient} and _grad_enabled()):
         try:
@@ -56,6 +58,10 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any])
             for p in tensors
         ),
         quiet=_QUIET,
+        # asked of the tensors only: Dynamo fixes the value of a number that is looked at
+        tensors=" and ".join(
+            (f"({p.name} is None or " if p.optional else "(") + f"_isinstance({p.name}, _Tensor))" for p in tensors
+        ),
         gradient="(" + " or ".join(_where_present(p, f"{p.name}.requires_grad") for p in tensors) + ")",
         key=", ".join(_key_terms(parameters)),
     )

@@ -23,6 +23,7 @@ NAMES: dict[str, Any] = {
     "_Tensor": torch.Tensor,
     "_Parameter": torch.nn.Parameter,
     "_type": type,
+    "_isinstance": isinstance,
     "_repr": repr,
 }
 
@@ -37,6 +38,18 @@ def needs_dispatch(arguments: tuple[Any, ...]) -> bool:
 
 def _needs_dispatch(tensor: torch.Tensor, gradients: bool) -> bool:
     return type(tensor) not in PLAIN or tensor.is_neg() or (gradients and tensor.requires_grad) or tensor.device.type == "meta"
+
+
+is_compiling = torch.compiler.is_compiling
+
+
+def needs_composite(arguments: tuple[Any, ...]) -> bool:
+    """Is a transform of torch.func or a forward-mode derivative at work? Then the op is its traced form: PyTorch knows every rule of it."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    if forward_ad._current_level < 0:
+        return False
+    return any(isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None for a in arguments)
 
 
 def transforms_or_modes() -> bool:

@@ -117,14 +117,14 @@ class Op:
         for p, value in zip(self.spec.parameters, arguments, strict=True):
             if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
                 raise argument_error(self.name, p.name, f"layout {value.layout}", "a strided (dense) tensor")
-            if p.kind == CONSTEXPR and p.type is bool and not isinstance(value, bool):
-                raise argument_error(self.name, p.name, repr(value), "True or False")
             if p.kind == SCALAR and not isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat):
                 raise argument_error(self.name, p.name, type(value).__name__, f"a Python {p.type.__name__}")
             if p.kind == SCALAR and p.type is int and isinstance(value, float):
                 raise argument_error(self.name, p.name, repr(value), "an int")
             if p.kind == CONSTEXPR and isinstance(value, torch.Tensor):
                 raise argument_error(self.name, p.name, "a tensor", "a compile-time value (a Python number, bool or string)")
+            if p.kind == CONSTEXPR and p.type is bool and not isinstance(value, bool):
+                raise argument_error(self.name, p.name, repr(value), "True or False")
 
     def _given(self, out: Any) -> tuple[torch.Tensor, ...]:
         fresh = sum(1 for group in self.spec.results if group[0].into is None)
@@ -142,7 +142,11 @@ class Op:
 
     def _dispatched(self, arguments: tuple[Any, ...], out: Any) -> Any:
         """The call through PyTorch's dispatcher."""
-        result = self._registration.overload(*self._registration.tensorized(arguments))
+        if not gate.is_compiling() and gate.needs_composite(arguments):
+            made = self.form.differentiable_form(self._named(arguments))
+            result = made[0] if len(made) == 1 else made
+        else:
+            result = self._registration.overload(*self._registration.tensorized(arguments))
         if out is None:
             return result
         targets, results = self._given(out), result if isinstance(result, tuple) else (result,)

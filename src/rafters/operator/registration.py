@@ -118,6 +118,9 @@ def _implement(op: Any, library: torch.library.Library) -> None:
     differentiate = differentiable(op)
 
     def autograd(*arguments: Any) -> Any:
+        if gate.needs_composite(arguments):
+            made = op.form.differentiable_form(dict(zip((p.name for p in spec.parameters), arguments, strict=True)))
+            return made[0] if len(made) == 1 else made
         wanted = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
         if gate.transforms_or_modes() or any(isinstance(a, torch.Tensor) and type(a) not in gate.PLAIN for a in arguments):
             with torch._C._AutoDispatchBelowAutograd():

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from rafters.dtypes import FLOAT8
-from rafters.engine.call import Resolved, resolve
+from rafters.engine.call import Resolved, number_tensor, resolve
 from rafters.engine.spec import Spec, View
 from rafters.trace.run import run
 
@@ -30,7 +30,7 @@ def traced_form(spec: Spec, arguments: dict[str, Any], exact: bool = False) -> t
         if isinstance(value, torch.Tensor):
             values[parameter.name] = _view(value, view, arguments, rank).to(dtype)
         else:
-            values[parameter.name] = torch.tensor(value).to(dtype)
+            values[parameter.name] = number_tensor(value, dtype)
     outputs = run(spec.body, values)
     return _assemble(spec, resolved, arguments, outputs, exact)
 

@@ -21,8 +21,9 @@ _INFIX = {
 }  # fmt: skip
 _CALLS = {
     "exp": "lang.exp", "exp2": "lang.exp2", "expm1": "lang.expm1", "log": "lang.log", "log2": "lang.log2", "log1p": "lang.log1p",
-    "sqrt": "lang.sqrt", "rsqrt": "lang.rsqrt", "erf": "lang.erf", "erfc": "lang.erfc", "sigmoid": "lang.sigmoid", "tanh": "lang.tanh", "sin": "lang.sin",
-    "cos": "lang.cos", "abs": "tl.abs", "floor": "tl.floor", "ceil": "tl.ceil", "round": "lang.rint", "fmax": "tl.maximum",
+    "sqrt": "lang.sqrt", "rsqrt": "lang.rsqrt", "erf": "lang.erf", "erfc": "lang.erfc", "sigmoid": "lang.sigmoid", "tanh": "lang.tanh",
+    "sin": "lang.sin", "cos": "lang.cos", "abs": "tl.abs", "floor": "tl.floor", "ceil": "tl.ceil",
+    "round": "lang.rint", "fmax": "tl.maximum",
     "fmin": "tl.minimum", "maximum": "lang.maximum", "minimum": "lang.minimum", "where": "tl.where", "isnan": "lang.isnan",
     "isinf": "lang.isinf",
 }  # fmt: skip

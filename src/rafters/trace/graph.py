@@ -57,8 +57,8 @@ class Graph:
         returned = next(n for n in self.module.graph.nodes if n.op == "output").args[0]
         if len(work) != 1 or work[0].kwargs or list(work[0].args) != inputs or list(returned) != work:
             return None
-        packet = getattr(work[0].target, "overloadpacket", None)
-        return getattr(packet, "out", None) if {a.meta["val"].dtype for a in inputs} == {work[0].meta["val"].dtype} else None
+        same_dtype = {a.meta["val"].dtype for a in inputs} == {work[0].meta["val"].dtype}
+        return _out_form(work[0].target) if same_dtype and isinstance(work[0].target, torch._ops.OpOverload) else None
 
     @property
     def flops(self) -> dict[str, int]:
@@ -69,6 +69,17 @@ class Graph:
                 operand = node.args[0] if name_of(node) in REDUCTIONS and node.args else node
                 counts[kind_of(operand if isinstance(operand, torch.fx.Node) else node)] += 1
         return counts
+
+
+def _out_form(target: torch._ops.OpOverload) -> Callable[..., Any] | None:
+    """The overload that takes the same arguments and writes into `out`."""
+    packet = target.overloadpacket
+    wanted = [str(a.type) for a in target._schema.arguments]
+    for name in (f"{target._overloadname}_out", "out"):
+        form = getattr(packet, name, None)
+        if form is not None and [str(a.type) for a in form._schema.arguments if not a.is_out] == wanted:
+            return form  # type: ignore[no-any-return]
+    return None
 
 
 REDUCTIONS = {"sum", "amax", "amin", "mean", "prod"}
