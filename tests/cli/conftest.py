@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from rafters import cli
 from rafters import device as devices
 from rafters.cli import bench as bench_verb
+from rafters.cli import sweep as sweep_verb
 from rafters.roofline import Ceilings
 from rafters.roofline.ceiling import Point
 
@@ -27,7 +28,8 @@ def roof() -> Ceilings:
 def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, roof: Ceilings) -> Callable[..., Any]:
     """`run("bench", "add", ...)` in an empty folder, with the least of timing."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(bench_verb, "ceilings", lambda *args, **options: roof)
+    for verb in (bench_verb, sweep_verb):
+        monkeypatch.setattr(verb, "ceilings", lambda *args, **options: roof)
     quick = {"min_samples": 2, "min_time_s": 0.0, "time_limit_s": 0.02, "warm_up_s": 0.0}
     monkeypatch.setattr(bench_verb, "_CPU_RULE", quick)
     return lambda *args: CliRunner().invoke(cli.app, args)

@@ -38,7 +38,7 @@ def own(run) -> Path:
 
 
 def test_an_op_of_the_library(run) -> None:
-    result = run("bench", "add", "--shapes", "1025", "--json", "--out", "found.jsonl")
+    result = run("bench", "add", "--shapes", "1025", "--dtype", "fp32", "--json", "--out", "found.jsonl")
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
     assert [r["provider"] for r in found["rows"]] == ["rafters", "torch"]
@@ -49,6 +49,16 @@ def test_an_op_of_the_library(run) -> None:
     results = read("found.jsonl")
     assert [m.name for m in results.measurements] == ["rafters::add"] * 2
     assert results.roof is not None
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(run) -> None:
+    result = run("bench", "add", "silu_mul", "--shapes", "1025,2^20", "--json", "--peers")
+    assert result.exit_code == 0, result.output
+    rows = json.loads(result.stdout)["rows"]
+    assert len(rows) == 2 * 2 * 3
+    assert all(r["verdict"] == "VALID" and r["host_us"] > 0 and r["timer"] == "graph" for r in rows)
+    assert {r["dtype"] for r in rows} == {"bf16"}
 
 
 def test_the_table_says_where_it_ran_and_where_it_wrote(run) -> None:

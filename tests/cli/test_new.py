@@ -27,7 +27,7 @@ def test_the_file_runs_and_tests_itself(run, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_file_benches_itself(run) -> None:
     run("new", "gate_for_bench.py")
-    result = run("bench", "gate_for_bench.py", "--shapes", "7x129", "--json")
+    result = run("bench", "gate_for_bench.py", "--shapes", "7x129", "--dtype", "fp32", "--json")
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)["rows"]
     assert rows[0]["name"] == "gate_for_bench::gate_for_bench"

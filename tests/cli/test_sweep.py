@@ -121,6 +121,19 @@ def test_without_a_gpu_the_assembly_is_read(run, monkeypatch: pytest.MonkeyPatch
     assert kinds == ["sweep_of", *["sweep"] * 6]
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_the_kernels_are_timed(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "BLOCKS", (1024, 2048))
+    monkeypatch.setattr(study, "WARPS", (4,))
+    result = run("sweep", "silu_mul", "--size", "1000000", "--json", "--out", "rows.jsonl")
+    assert result.exit_code == 0, result.output
+    (sweep,) = json.loads(result.stdout)["sweeps"]
+    assert len(sweep["rows"]) == 12
+    assert all(r["verdict"] == "VALID" and r["seconds"] > 0 and r["load_bits"] for r in sweep["rows"])
+    assert sweep["sweet_spot"]["mode"] == SPLIT
+    assert {r["n"] for r in sweep["rows"]} == {1000000, 1000001}
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"), [(("ad",), "did you mean add"), (("add", "--dtype", "bf17"), "unknown dtype 'bf17'")]
 )
