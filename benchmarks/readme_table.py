@@ -47,8 +47,15 @@ def figures(path: Path | None) -> str:
     environment = next(r for r in records if r["type"] == "environment")
     rows = [r for r in records if r["type"] == "measurement" and r["seconds"]]
     on_gpu = [r for r in rows if r["timer"] != "wall"]
-    parts = [headline(on_gpu, environment), table(on_gpu, environment), conditions(environment, rows, path)]
-    return "\n\n".join(p for p in (*parts, host(records), missed(records)) if p)
+    # One screen: what serves a model first, the rest folded away.
+    first = table([r for r in on_gpu if r["name"].endswith("bf16")], environment)
+    rest = [table([r for r in on_gpu if not r["name"].endswith("bf16")], environment), host(records), missed(records)]
+    body = "\n\n".join(p for p in rest if p)
+    folded = (
+        f"<details><summary>float32, the host's cost, and what was not reached</summary>\n\n{body}\n\n</details>" if body else ""
+    )
+    parts = [headline(on_gpu, environment), first, conditions(environment, rows, path), folded]
+    return "\n\n".join(p for p in parts if p)
 
 
 def provider(rows: Iterable[Record], name: str, who: str) -> Record | None:

@@ -113,6 +113,7 @@ def test_the_figures_are_those_of_the_file(tmp_path: Path) -> None:
     assert "8.0 µs, torch 7.0 µs (1.14×)" in text
     assert "- transposed: wanted >= 0.80, got 0.700" in text
     assert "dense" not in text
+    assert text.index(name) < text.index("<details>") < text.index("transposed")  # one screen first
 
 
 def test_the_speed_benchmark_runs_through(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, roof) -> None:
