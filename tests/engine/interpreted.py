@@ -6,7 +6,7 @@ It is the only execution of a kernel's text where there is no GPU. Prints one li
 import itertools
 import sys
 
-import ops_under_test as ops
+import sample_ops as ops
 import torch
 import triton.language as tl
 

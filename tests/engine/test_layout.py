@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import ops_under_test as ops
 import pytest
+import sample_ops as ops
 import torch
 
 from rafters import __version__
