@@ -1,6 +1,7 @@
 """Run as a program under TRITON_INTERPRET=1: every word in Triton's interpreter against its own meaning.
 
-`tl.fma` rounds twice there, so the bound is 4 ulp, not 2; the values at the ends must agree exactly.
+`tl.fma` rounds twice there, so the bound is 4 ulp, not 2 (erfc and ndtr lose their exact x^2 by it, and with it up to x^2 ulp in
+the tail); the values at the ends must agree exactly.
 """
 
 import linecache
@@ -90,7 +91,8 @@ def main(names):
         if want.is_floating_point():
             size = truth.abs().clamp(2.0**-126)
             ulp = torch.exp2(torch.floor(torch.log2(size)) - 23)
-            close = ((out.double() - truth).abs() <= 4 * ulp) | (out == want) | (out.isnan() & want.isnan())
+            bound = 200 if name in ("erfc", "ndtr") else 4
+            close = ((out.double() - truth).abs() <= bound * ulp) | (out == want) | (out.isnan() & want.isnan())
             close &= (out != 0) | (want != 0) | (out.signbit() == want.signbit())
         else:
             close = out == want

@@ -4,7 +4,7 @@ import linecache
 
 import numpy as np
 
-ARITY = {"add": 2, "div": 2, "div_by": 2, "maximum": 2, "minimum": 2, "fma": 3, "where": 3, "clamp": 3}
+ARITY = {"add": 2, "div": 2, "div_by": 2, "maximum": 2, "minimum": 2, "fma": 3, "where": 3, "clamp": 3, "silu_mul": 2}
 TARGETS = [("cuda", 80, 32), ("cuda", 90, 32), ("cuda", 100, 32), ("cuda", 120, 32), ("hip", "gfx942", 64)]
 
 
@@ -21,23 +21,59 @@ def kernel(name, block=128, word=None):
         f"    at = tl.program_id(0) * {block} + tl.arange(0, {block})\n"
         f"    tl.store(out + at, word({', '.join(f'tl.load({a} + at)' for a in arguments)}))\n"
     )
-    file = f"<{name} {block}>"
+    return _jit(source, f"<{name} {block}>", {"tl": tl, "word": word or getattr(lang, name)}, triton)
+
+
+def row_kernel(name, rows=4, cols=128):
+    """A kernel that stores the row word `name` of a tile, one value a row."""
+    import triton
+    import triton.language as tl
+
+    from rafters import lang
+
+    source = (
+        "def run(a0, out):\n"
+        f"    row = tl.arange(0, {rows})[:, None]\n"
+        f"    x = tl.load(a0 + row * {cols} + tl.arange(0, {cols})[None, :])\n"
+        "    tl.store(out + row, word(x))\n"
+    )
+    return _jit(source, f"<{name} of rows>", {"tl": tl, "word": getattr(lang, name)}, triton)
+
+
+def cast_kernel(kind, block=1024):
+    """A kernel that stores cast_fp8 of its argument; `kind` is a Triton dtype."""
+    import triton
+    import triton.language as tl
+
+    from rafters import lang
+
+    at = f"tl.program_id(0) * {block} + tl.arange(0, {block})"
+    source = f"def run(a0, out):\n    at = {at}\n    tl.store(out + at, cast(tl.load(a0 + at), KIND))\n"
+    return _jit(source, f"<cast to {kind}>", {"tl": tl, "cast": lang.cast_fp8, "KIND": tl.constexpr(kind)}, triton)
+
+
+def _jit(source, file, names, triton):
     linecache.cache[file] = (len(source), None, source.splitlines(True), file)
-    names = {"tl": tl, "word": word or getattr(lang, name), "__name__": "kernels"}
+    names = names | {"__name__": "kernels"}
     exec(compile(source, file, "exec"), names)
     return triton.jit(names["run"])
 
 
 def compiled(name, target, dtype="fp32", out="fp32", word=None):
+    return build(kernel(name, word=word), target, [dtype] * ARITY.get(name, 1), out)
+
+
+def build(function, target, dtypes, out):
+    """The CompiledKernel of one of the above for any target, with the options that the engine compiles with."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
 
-    signature = {f"a{i}": f"*{dtype}" for i in range(ARITY.get(name, 1))} | {"out": f"*{out}"}
+    signature = {f"a{i}": f"*{dtype}" for i, dtype in enumerate(dtypes)} | {"out": f"*{out}"}
     options = {"enable_fp_fusion": False, "num_warps": 4}
     if target[0] == "cuda":
         options["enable_reflect_ftz"] = False
-    return triton.compile(ASTSource(kernel(name, word=word), signature, {}), target=GPUTarget(*target), options=options)
+    return triton.compile(ASTSource(function, signature, {}), target=GPUTarget(*target), options=options)
 
 
 def float32_samples(count, seed=0):

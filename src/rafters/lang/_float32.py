@@ -169,3 +169,46 @@ def log1p32(x):
     e = e.to(tl.float32)
     y = log_ends(u, tl.fma(e, LN2, tl.fma(e, LN2_LOW, y)))
     return tl.where(tl.abs(x) < 2.9802322387695312e-08, x, y)
+
+
+@helper
+def gauss_tail(x, LIMIT: "tl.constexpr", RATE: "tl.constexpr", POWER: "tl.constexpr", FACTOR: "tl.constexpr"):
+    """FACTOR * erfc(z), z = |x| * sqrt(POWER); 0 from LIMIT on. RATE is 3/8 * sqrt(POWER), FACTOR at least 1/2."""
+    # e^(-z^2) * t * p(t - 5/8) with t = 1 / (1 + 3/8 z). What the rounding of the divisor lost is put back.
+    x = clip32(tl.abs(x), None, LIMIT)
+    d = tl.fma(x, RATE, 1.0)
+    t = (0x7EF311C3 - d.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)  # 1 / d to 12 %
+    e = tl.fma(d * -1.0, t, 1.0)
+    t = tl.fma(tl.fma(e, e, e), t, t)
+    e = tl.fma(tl.fma(x, RATE, 1.0 - d) * -1.0, t, tl.fma(d * -1.0, t, 1.0))
+    t = tl.fma(tl.fma(e, e, e), t, t)
+    w = t - 0.625
+    p = tl.fma(w, 0.06131735071539879, 0.020299918949604034)
+    p = tl.fma(w, p, -0.15153968334197998)
+    p = tl.fma(w, p, -0.12356218695640564)
+    p = tl.fma(w, p, 0.29247966408729553)
+    p = tl.fma(w, p, 0.8151346445083618)
+    p = tl.fma(w, p, 1.0315313339233398)
+    p = tl.fma(w, p, 0.8478378653526306)
+    p = tl.fma(w, p, 0.489524781703949)
+    # As exp_parts, but the remainder r is taken from the exact product z * z.
+    offset = 64.0 + (ROUND + 127.0)
+    z2 = x * POWER
+    rounded = tl.fma(x * z2, -LOG2E, offset)
+    k = rounded - offset
+    r = tl.fma(k, -LN2_LOW, tl.fma(x * -1.0, z2, k * -LN2))
+    s = (rounded.to(tl.int32, bitcast=True) << 23).to(tl.float32, bitcast=True)
+    y = t * p * s
+    return tl.fma(expm1_near_0(r), y, y) * (FACTOR * TO_M64)
+
+
+@helper
+def erfc32(x):
+    y = gauss_tail(x, 10.2, 0.375, 1.0, 1.0)
+    return tl.where(x < 0, 2.0 - y, y)
+
+
+@helper
+def ndtr32(x):
+    y = gauss_tail(x, 14.4, 0.2651650429449553, 0.5, 0.5)
+    return tl.where(x > 0, 1.0 - y, y)

@@ -94,6 +94,19 @@ def fma(x, y, z):
     return w
 
 
+def _lerp_meaning(start, end, weight):
+    a, b, w = (v if isinstance(v, torch.Tensor) else torch.tensor(v) for v in (start, end, weight))
+    dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), w.dtype)
+    return torch.lerp(a.to(dtype), b.to(dtype), w.to(dtype))
+
+
+@define(_lerp_meaning)
+def lerp(start, end, weight):
+    """start + weight * (end - start) with one rounding after the difference, from the other end where |weight| >= 0.5: weight = 1 gives end."""
+    distance = end - start
+    return tl.where(tl.abs(weight) < 0.5, fma(weight, distance, start), fma(distance, weight - 1.0, end))
+
+
 @define(torch.abs)
 def abs(x):
     """|x|; NaN stays."""

@@ -7,8 +7,8 @@ table. float64 takes the device library (1 ulp or 2), of which Triton's interpre
 import torch
 
 from rafters.lang._define import HALF, define, libdevice, tl
-from rafters.lang._float32 import exp2_32, exp32, expm1_32, log1p32, log2_32, log32, sigmoid32, tanh32
-from rafters.lang._half import exp_half, sigmoid_half, tanh_half
+from rafters.lang._float32 import erfc32, exp2_32, exp32, expm1_32, log1p32, log2_32, log32, ndtr32, sigmoid32, tanh32
+from rafters.lang._half import erf_half, erfc_half, exp_half, ndtr_half, sigmoid_half, tanh_half
 from rafters.lang.arithmetic import _real
 
 
@@ -85,7 +85,43 @@ def log1p(x):
 @define(torch.erf)
 def erf(x):
     """Error function, within 2 ulp (the device library's). erf(+-inf) = +-1."""
-    return tl.erf(_real(x))
+    t = _real(x)
+    if HALF and t.dtype != tl.float64:
+        y = erf_half(t)
+    else:
+        y = tl.erf(t)
+    return y
+
+
+@define(torch.erfc)
+def erfc(x):
+    """1 - erf(x), within 4 ulp down to the smallest subnormal result. erfc(inf) = 0, erfc(-inf) = 2."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        y = libdevice.erfc(t)
+    elif HALF:
+        y = erfc_half(t)
+    else:
+        y = erfc32(t)
+    return y
+
+
+@define(lambda x: torch.erfc(x * -0.7071067811865476) * 0.5)
+def ndtr(x):
+    """The normal distribution function (1 + erf(x / sqrt(2))) / 2, within 4 ulp in its tail too. ndtr(-inf) = 0, ndtr(inf) = 1."""
+    t = _real(x)
+    if t.dtype == tl.float64:
+        # u = -x / sqrt(2) is rounded, which erfc magnifies 2 u^2 times in the tail: its derivative there puts it back.
+        c = tl.full([], -0.7071067811865476, tl.float64)
+        u = t * c
+        lost = tl.fma(t, c, u * -1.0) + t * 4.833646656726457e-17
+        y = libdevice.erfc(u) * 0.5
+        y = tl.where((u > 1) & (u < 40), tl.fma(y * u * -2.0, lost, y), y)
+    elif HALF:
+        y = ndtr_half(t)
+    else:
+        y = ndtr32(t)
+    return y
 
 
 @define(torch.sigmoid)

@@ -52,3 +52,9 @@ def clamp(x, min=None, max=None):
     if max is not None:
         y = minimum(y, max)
     return y
+
+
+@define(torch.relu)
+def relu(x):
+    """x where it is not negative, else 0; NaN and -0 stay, and so does the dtype. The derivative at 0 is 0."""
+    return tl.where(x < 0, 0, x)

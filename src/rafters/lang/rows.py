@@ -21,6 +21,16 @@ def _smaller(x, y):
     return minimum(x, y)
 
 
+@helper
+def _comparable(x):
+    """x in a type in which `maximum` gives the type it was given: it makes float32 of the half types."""
+    if x.dtype.is_floating():
+        y = _real(x)
+    else:
+        y = x
+    return y
+
+
 @define(lambda x: torch.sum(x, -1, keepdim=True))
 def row_sum(x):
     """Sum of a row, float32 for half types, int64 for integers and bools; the result broadcasts against the row."""
@@ -40,16 +50,16 @@ def row_mean(x):
 @define(lambda x: torch.amax(x, -1, keepdim=True))
 def row_max(x):
     """Largest element of a row; NaN if one is. Neutral element: -inf, or the smallest integer."""
-    return tl.reduce(x, 1, _larger, keep_dims=True)
+    return tl.reduce(_comparable(x), 1, _larger, keep_dims=True).to(x.dtype)
 
 
 @define(lambda x: torch.amin(x, -1, keepdim=True))
 def row_min(x):
     """Smallest element of a row; NaN if one is. Neutral element: inf, or the largest integer."""
-    return tl.reduce(x, 1, _smaller, keep_dims=True)
+    return tl.reduce(_comparable(x), 1, _smaller, keep_dims=True).to(x.dtype)
 
 
 @define(lambda x: torch.amax(torch.abs(x), -1, keepdim=True))
 def row_absmax(x):
     """Largest magnitude of a row; NaN if one is. Neutral element: 0."""
-    return tl.reduce(tl.abs(x), 1, _larger, keep_dims=True)
+    return tl.reduce(_comparable(tl.abs(x)), 1, _larger, keep_dims=True).to(x.dtype)

@@ -4,10 +4,10 @@ from rafters import lang
 from rafters.operator import elementwise
 
 
-@elementwise
+@elementwise(accepts="number")
 def relu(x):
-    """max(x, 0); NaN stays NaN."""
-    return lang.maximum(x, 0)
+    """max(x, 0), as torch.relu: NaN and -0 stay."""
+    return lang.relu(x)
 
 
 @elementwise(accepts="float")
@@ -18,14 +18,14 @@ def silu(x):
 
 @elementwise(accepts="float")
 def gelu(x):
-    """x * (1 + erf(x / sqrt(2))) / 2 (https://arxiv.org/abs/1606.08415)."""
-    return x * 0.5 * (1.0 + lang.erf(x * 0.7071067811865476))
+    """x * (1 + erf(x / sqrt(2))) / 2 (https://arxiv.org/abs/1606.08415), right in the negative tail too, where the sum cancels."""
+    return x * lang.ndtr(x)
 
 
 @elementwise(accepts="float")
 def gelu_tanh(x):
-    """x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3))) / 2: gelu's tanh form."""
-    return 0.5 * x * (1.0 + lang.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+    """x * (1 + tanh(u)) / 2, u = sqrt(2/pi) * (x + 0.044715 x^3): gelu's tanh form, as x * sigmoid(2u), which does not cancel."""
+    return x * lang.sigmoid(x * lang.fma(x * x, 0.07135481627260025, 1.5957691216057308))
 
 
 @elementwise(out_dtype="float")

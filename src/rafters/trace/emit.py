@@ -25,7 +25,7 @@ _CALLS = {
     "sin": "lang.sin", "cos": "lang.cos", "abs": "tl.abs", "floor": "tl.floor", "ceil": "tl.ceil",
     "round": "lang.rint", "fmax": "tl.maximum",
     "fmin": "tl.minimum", "maximum": "lang.maximum", "minimum": "lang.minimum", "where": "tl.where", "isnan": "lang.isnan",
-    "isinf": "lang.isinf",
+    "isinf": "lang.isinf", "relu": "lang.relu", "lerp": "lang.lerp",
 }  # fmt: skip
 # Neutral element and Triton reduction of each reduction; extrema propagate NaN, as PyTorch's do.
 _REDUCTIONS = {
