@@ -51,7 +51,8 @@ def executor(
     strides = {p.name: s or (0,) for p, s in zip(memory, domain.strides, strict=True)}
     limit = max(BLOCK, sizes[-1]) if rowwise else BLOCK
     into = graph.into if not any(p.index for p in memory) and len(outputs) == 1 else None
-    if into is not None and all(p.dtype is outputs[0].dtype for p in memory) and not any(isinstance(p, str) for p in inputs):
+    same = all(isinstance(p, Piece) and p.dtype is values[p.name] is outputs[0].dtype for p in inputs)
+    if into is not None and same:
         limit = math.prod(sizes) + 1  # one operation straight into the result: there is no temporary to keep small
     else:
         into = None

@@ -55,5 +55,4 @@ def where(condition, x, y):
 @elementwise(accepts="float")
 def lerp(start, end, weight):
     """start + weight * (end - start), as torch.lerp: from the other end where |weight| >= 0.5, so that weight = 1 gives end exactly."""
-    distance = end - start
-    return lang.where(lang.abs(weight) < 0.5, lang.fma(weight, distance, start), lang.fma(distance, weight - 1.0, end))
+    return lang.lerp(start, end, weight)
