@@ -15,7 +15,7 @@ from rafters import lang
 
 EDGES = [0.0, -0.0, float("inf"), float("-inf"), float("nan"), 1e-45, -1e-45, 1.1754944e-38, 3.4028235e38, -3.4028235e38]
 EDGES += [1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 88.8, -88.8, -103.5, 128.0, 0.49999997, 8388609.0, 20.0, -20.0, 1e-3]
-ARITY = {"add": 2, "div": 2, "div_by": 2, "maximum": 2, "minimum": 2, "fma": 3, "where": 3, "clamp": 3}
+ARITY = {"add": 2, "div": 2, "div_by": 2, "maximum": 2, "minimum": 2, "fma": 3, "where": 3, "clamp": 3, "lerp": 3}
 
 
 def kernel(name, count):

@@ -4,7 +4,7 @@ import linecache
 
 import numpy as np
 
-ARITY = {"add": 2, "div": 2, "div_by": 2, "maximum": 2, "minimum": 2, "fma": 3, "where": 3, "clamp": 3, "silu_mul": 2}
+ARITY = {"add": 2, "div": 2, "div_by": 2, "maximum": 2, "minimum": 2, "fma": 3, "where": 3, "clamp": 3, "lerp": 3, "silu_mul": 2}
 TARGETS = [("cuda", 80, 32), ("cuda", 90, 32), ("cuda", 100, 32), ("cuda", 120, 32), ("hip", "gfx942", 64)]
 
 
