@@ -16,7 +16,7 @@ _HOMES: dict[str, tuple[str, ...]] = {
     "rafters.errors": ("ArgumentError", "BodyError", "CompileError", "MeasureError", "RaftersError"),
     "rafters.cost": ("Cost",),
     "rafters.operator": ("Launch", "Op", "Output", "View", "elementwise", "kernel", "options", "rowwise"),
-    "rafters.roofline": ("measure",),
+    "rafters.roofline": ("measure", "measured"),
     "rafters.ops": (
         *("add", "clamp", "div", "gelu", "gelu_tanh", "lerp", "maximum", "minimum", "mul", "mul_add", "relu", "scale"),
         *("scale_bias", "sigmoid", "silu", "silu_mul", "softcap", "sub", "tanh", "where"),
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rafters.operator import options as options
     from rafters.operator import rowwise as rowwise
     from rafters.roofline import measure as measure
+    from rafters.roofline import measured as measured
 
 
 def _load(name: str) -> Any:

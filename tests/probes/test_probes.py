@@ -62,8 +62,10 @@ def test_rms_norm_with_codes(device: str, shape: tuple[int, ...]) -> None:
     x = torch.randn(shape, dtype=torch.bfloat16)
     weight = torch.randn(shape[-1], dtype=torch.bfloat16)
     codes, scale = rms_norm_fp8(x.to(device), weight.to(device))
-    assert codes.dtype is FP8 and codes.shape == x.shape
-    assert scale.dtype is torch.float32 and scale.shape == (*shape[:-1], 1)
+    assert codes.dtype is FP8
+    assert codes.shape == x.shape
+    assert scale.dtype is torch.float32
+    assert scale.shape == (*shape[:-1], 1)
     want_codes, want_scale = rms_norm_fp8_in_torch(x, weight)
     torch.testing.assert_close(scale.cpu(), want_scale, rtol=2**-7, atol=0)
     got, want = codes.cpu().float() * scale.cpu(), want_codes.float() * want_scale
@@ -80,7 +82,8 @@ def test_rows_are_the_same_in_any_batch_or_view(device: str) -> None:
     codes, scale = rms_norm_fp8(wide[:, :200], weight)
     for row in (0, 8):
         one, its = rms_norm_fp8(wide[row : row + 1, :200].clone(), weight)
-        assert torch.equal(one.view(torch.uint8), codes[row : row + 1].view(torch.uint8)) and torch.equal(its, scale[row : row + 1])
+        assert torch.equal(one.view(torch.uint8), codes[row : row + 1].view(torch.uint8))
+        assert torch.equal(its, scale[row : row + 1])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -105,7 +108,8 @@ def test_rope_in_place_on_a_packed_qkv(device: str, positions_dtype: torch.dtype
 def test_a_position_outside_the_table_gives_nan_and_touches_nothing_else(device: str) -> None:
     x = torch.ones(3, 2, 8, device=device)
     rope_(x, cos_sin_table(4, 8).to(device), torch.tensor([1, 4, -1], device=device))
-    assert x[0].isfinite().all() and x[1:].isnan().all()
+    assert x[0].isfinite().all()
+    assert x[1:].isnan().all()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -139,7 +143,19 @@ def test_kernels_of_the_probes(op: rafters.Op, target: str) -> None:
 
 def test_trace_and_engine_know_no_op_by_name() -> None:
     names = {*rafters.ops.table(), "rms_norm", "rope", "quant"}
-    common = {"add", "sub", "mul", "div", "where", "clamp", "maximum", "minimum", "sigmoid", "tanh", "scale"}  # words of the language
+    common = {
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "where",
+        "clamp",
+        "maximum",
+        "minimum",
+        "sigmoid",
+        "tanh",
+        "scale",
+    }  # words of the language
     words = re.compile(r"\b(" + "|".join(sorted(names - common)) + r")\b")
     for room in ("trace", "engine"):
         for file in (ROOT / "src" / "rafters" / room).glob("*.py"):

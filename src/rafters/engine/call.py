@@ -6,28 +6,14 @@ from typing import Any
 
 import torch
 
-from rafters.dtypes import category, compute_dtype
+from rafters.dtypes import compute_dtype
 from rafters.engine import geometry, promotion
+from rafters.engine.piece import Piece, gather, leading, part
 from rafters.engine.promotion import ACCEPTS, DIMENSIONED, NUMBER, ZERO_DIM, Typed
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Spec, View
 from rafters.errors import ArgumentError, argument_error
 
 Number = bool | int | float
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A view of an argument as one body parameter (or output) reads it: `offset` in elements from the argument's own start."""
-
-    name: str
-    argument: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    offset: int = 0
-    index: str | None = None
-    index_stride: int = 0
-    index_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -68,15 +54,9 @@ def resolve(spec: Spec, arguments: dict[str, Any]) -> Resolved:
     shape = _domain(spec, inputs, indices)
     values, numbers = _values(spec, arguments, typed, common)
     results, outputs = _results(spec, arguments, shape, inputs, common, dtypes)
-    aligned = tuple(_leading(index, len(shape)) for index in indices.values())
+    aligned = tuple(leading(index, len(shape)) for index in indices.values())
     ranks = {name: len(index.shape) for name, index in indices.items()}
     return Resolved(shape, common, inputs, aligned, numbers, values, results, outputs, ranks)
-
-
-def _leading(index: Piece, rank: int) -> Piece:
-    """An index over the domain: its dimensions are the first ones."""
-    rest = rank - len(index.shape)
-    return replace(index, shape=(*index.shape, *(1,) * rest), strides=(*index.strides, *(0,) * rest))
 
 
 def _typed(spec: Spec, arguments: dict[str, Any]) -> list[Typed]:
@@ -123,21 +103,6 @@ def _indices(spec: Spec, arguments: dict[str, Any]) -> dict[str, Piece]:
     return pieces
 
 
-def part(op: str, piece: Piece, which: str | None) -> Piece:
-    """A half of the last dimension."""
-    if which is None:
-        return piece
-    if not piece.shape or piece.shape[-1] % 2:
-        got = f"shape {tuple(piece.shape)}"
-        raise argument_error(op, piece.argument, got, "an even last dimension (it is read in two halves)")
-    half, step = piece.shape[-1] // 2, piece.strides[-1]
-    interleaved = which in ("even", "odd")
-    offset = (step if interleaved else half * step) if which in ("hi", "odd") else 0
-    strides = (*piece.strides[:-1], step * 2 if interleaved else step)
-    return Piece(piece.name, piece.argument, (*piece.shape[:-1], half), strides, piece.dtype, piece.offset + offset, piece.index,
-                 piece.index_stride, piece.index_size)  # fmt: skip
-
-
 def _inputs(spec: Spec, arguments: dict[str, Any], indices: dict[str, Piece]) -> tuple[Piece, ...]:
     plain: list[tuple[Piece, View]] = []
     gathered: list[tuple[Piece, View]] = []
@@ -152,19 +117,6 @@ def _inputs(spec: Spec, arguments: dict[str, Any], indices: dict[str, Piece]) ->
     for piece, view in gathered:
         pieces[piece.name] = gather(spec.name, piece, indices[view.rows or ""], rank)
     return tuple(pieces[name] for name in spec.views if name in pieces)
-
-
-def gather(op: str, piece: Piece, index: Piece, rank: int) -> Piece:
-    """`piece` with its first dimension replaced by the dimensions of `index`."""
-    if not piece.shape:
-        raise argument_error(op, piece.argument, "a 0-d tensor", "at least one dimension, whose rows are selected")
-    rest = len(piece.shape) - 1
-    middle = max(rank - len(index.shape) - rest, 0)
-    shape = (*index.shape, *(1,) * middle, *piece.shape[1:])
-    strides = (*(0,) * (len(index.shape) + middle), *piece.strides[1:])
-    return Piece(
-        piece.name, piece.argument, shape, strides, piece.dtype, piece.offset, index.name, piece.strides[0], piece.shape[0]
-    )
 
 
 def _domain(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> tuple[int, ...]:
@@ -285,9 +237,7 @@ def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], nam
             index = replace(index, shape=index.shape[: resolved.index_ranks[view.rows]])
             piece = gather(spec.name, piece, index, rank)
         expected = (*resolved.shape[:-1], 1) if spec.outputs[len(pieces)].per_row else resolved.shape
-        if (tuple(geometry.broadcast_shapes([piece.shape, expected])) != tuple(piece.shape) and not view.rows) or len(
-            piece.shape
-        ) < rank:
+        if tuple(piece.shape) != tuple(expected) and not view.rows:
             raise argument_error(
                 spec.name, piece.argument, f"shape {tuple(result.shape)}", f"shape {tuple(expected)} (the result's)"
             )
@@ -297,6 +247,3 @@ def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], nam
             )
         pieces.append(piece)
     return tuple(pieces)
-
-
-__all__ = ["Piece", "Resolved", "Result", "category", "check_number", "output_pieces", "resolve"]

@@ -9,7 +9,7 @@ import torch
 
 from rafters.dtypes import FLOAT8
 from rafters.engine import geometry
-from rafters.engine.call import Piece
+from rafters.engine.piece import Piece
 from rafters.trace.graph import Graph
 
 BLOCK = 1 << 17  # elements: the temporaries of a block stay in cache, and a block is long enough to hide the calls

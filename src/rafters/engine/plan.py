@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from rafters.engine import runner, target
-from rafters.engine.call import Piece, Resolved, resolve
+from rafters.engine.call import Resolved, resolve
 from rafters.engine.layout import Layout
+from rafters.engine.piece import Piece
 from rafters.engine.prepare import prepare
 from rafters.engine.results import common_device, outputs_of, with_given
 from rafters.engine.spec import Spec

@@ -9,9 +9,10 @@ import torch
 from rafters import dtypes
 from rafters._version import __version__
 from rafters.engine import codegen, layout, module, variant
-from rafters.engine.call import Piece, Resolved, resolve
+from rafters.engine.call import Resolved, resolve
 from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, ROW, TILE, Slot
 from rafters.engine.layout import Config, Layout, Operand
+from rafters.engine.piece import Piece
 from rafters.engine.results import outputs_of, result_names
 from rafters.engine.spec import Spec
 from rafters.engine.target import Target

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from rafters import dtypes
-from rafters.engine.call import Piece, Resolved, output_pieces
+from rafters.engine.call import Resolved, output_pieces
+from rafters.engine.piece import Piece
 from rafters.engine.spec import INDEX, Spec
 from rafters.errors import argument_error
 

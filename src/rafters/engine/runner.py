@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from rafters.engine import codegen, cpu, module
-from rafters.engine.call import Piece, Resolved, Result, number_tensor
+from rafters.engine.call import Resolved, Result, number_tensor
 from rafters.engine.form import NUMBER
 from rafters.engine.launch import allocator, launcher
 from rafters.engine.layout import Layout
+from rafters.engine.piece import Piece
 from rafters.engine.prepare import trace_call
 from rafters.engine.results import result_names
 from rafters.engine.spec import Spec

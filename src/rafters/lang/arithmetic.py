@@ -102,7 +102,7 @@ def _lerp_meaning(start, end, weight):
 
 @define(_lerp_meaning)
 def lerp(start, end, weight):
-    """start + weight * (end - start) with one rounding after the difference, from the other end where |weight| >= 0.5: weight = 1 gives end."""
+    """start + weight * (end - start), fused; from the other end where |weight| >= 0.5, so that weight = 1 gives end."""
     distance = end - start
     return tl.where(tl.abs(weight) < 0.5, fma(weight, distance, start), fma(distance, weight - 1.0, end))
 

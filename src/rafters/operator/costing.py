@@ -6,7 +6,8 @@ from typing import Any
 import torch
 
 from rafters.cost import Cost
-from rafters.engine.call import Piece, resolve
+from rafters.engine.call import resolve
+from rafters.engine.piece import Piece
 from rafters.engine.prepare import trace_call
 from rafters.engine.spec import Spec
 from rafters.trace.graph import COLUMN, POINT, ROW, TILE

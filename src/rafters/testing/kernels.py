@@ -7,8 +7,9 @@ from typing import Any
 import torch
 
 from rafters.engine import results, variant
-from rafters.engine.call import Piece, Resolved, resolve
+from rafters.engine.call import Resolved, resolve
 from rafters.engine.layout import Config, Layout
+from rafters.engine.piece import Piece
 from rafters.engine.prepare import prepare as prepare_kernel
 from rafters.engine.target import Target, parse_target
 from rafters.operator.op import Op

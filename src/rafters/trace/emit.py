@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rafters import lang
 from rafters.dtypes import TRITON_NAMES
 from rafters.errors import CompileError
 from rafters.trace.graph import COLUMN, TILE, Graph, kind_of, name_of
@@ -19,14 +20,8 @@ _INFIX = {
     "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "&", "logical_or": "|", "bitwise_left_shift": "<<",
     "bitwise_right_shift": ">>",
 }  # fmt: skip
-_CALLS = {
-    "exp": "lang.exp", "exp2": "lang.exp2", "expm1": "lang.expm1", "log": "lang.log", "log2": "lang.log2", "log1p": "lang.log1p",
-    "sqrt": "lang.sqrt", "rsqrt": "lang.rsqrt", "erf": "lang.erf", "erfc": "lang.erfc", "sigmoid": "lang.sigmoid", "tanh": "lang.tanh",
-    "sin": "lang.sin", "cos": "lang.cos", "abs": "tl.abs", "floor": "tl.floor", "ceil": "tl.ceil",
-    "round": "lang.rint", "fmax": "tl.maximum",
-    "fmin": "tl.minimum", "maximum": "lang.maximum", "minimum": "lang.minimum", "where": "tl.where", "isnan": "lang.isnan",
-    "isinf": "lang.isinf", "relu": "lang.relu", "lerp": "lang.lerp",
-}  # fmt: skip
+# aten's own names for what Triton or `lang` calls otherwise; an operation named like a word of `lang` is that word.
+_CALLS = {"fmax": "tl.maximum", "fmin": "tl.minimum", "round": "lang.rint"}
 # Neutral element and Triton reduction of each reduction; extrema propagate NaN, as PyTorch's do.
 _REDUCTIONS = {
     "sum": ("0.0", "lang.row_sum"),
@@ -34,6 +29,7 @@ _REDUCTIONS = {
     "amin": ("float('inf')", "lang.row_min"),
 }
 _COMPOUND = {"neg", "logical_not", "bitwise_not", "div", "pow", "sgn", "sign"}
+_SPECIAL = {"div", "clamp"}  # written from their keywords and absent arguments
 _TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "unsqueeze", "squeeze"}
 
 
@@ -122,6 +118,8 @@ class _Emitter:
             return f"{_CALLS[name]}({', '.join(arguments)})"
         if name in _REDUCTIONS:
             return self._reduction(node, name)
+        if name in lang.WORDS and name not in _SPECIAL:
+            return f"lang.{name}({', '.join(arguments)})"
         if name == "neg":
             return f"-{self._operand(node.args[0])}"
         if name in ("logical_not", "bitwise_not"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from rafters import lang
 from rafters.trace.body import CONSTEXPR, Body
 from rafters.trace.run import run
 
@@ -58,7 +59,13 @@ class Graph:
         work = [n for n in self.module.graph.nodes if n.op not in ("placeholder", "output")]
         inputs = [n for n in self.module.graph.nodes if n.op == "placeholder"]
         returned = next(n for n in self.module.graph.nodes if n.op == "output").args[0]
-        if len(work) != 1 or name_of(work[0]) in CPU_FORMS or work[0].kwargs or list(work[0].args) != inputs or list(returned) != work:
+        if (
+            len(work) != 1
+            or name_of(work[0]) in CPU_FORMS
+            or work[0].kwargs
+            or list(work[0].args) != inputs
+            or list(returned) != work
+        ):
             return None
         same_dtype = {a.meta["val"].dtype for a in inputs} == {work[0].meta["val"].dtype}
         return _out_form(work[0].target) if same_dtype and isinstance(work[0].target, torch._ops.OpOverload) else None
@@ -95,8 +102,8 @@ def _out_form(target: torch._ops.OpOverload) -> Callable[..., Any] | None:
     return None
 
 
-# Kept whole: PyTorch's kernel rounds less often than the formula it would be taken apart into.
-WHOLE = {"aten::lerp"}
+# Kept whole: a word of the language has code of its own, better than the formula it would be taken apart into.
+WHOLE = {f"aten::{word}" for word in lang.WORDS}
 REDUCTIONS = {"sum", "amax", "amin", "mean", "prod"}
 
 
