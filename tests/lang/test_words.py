@@ -107,7 +107,7 @@ def test_cast_fp8_compiles(kind):
     import triton.language as tl
 
     out = {"float8e4nv": "fp8e4nv", "float8e5": "fp8e5"}[kind]
-    for target in [("cuda", 89, 32), *TARGETS[1:], *([TARGETS[0]] if kind == "float8e5" else [])]:
+    for target in [("cuda", 89, 32), *TARGETS[1:]]:
         for dtype in ("fp32", "bf16"):
             build(cast_kernel(getattr(tl, kind), 128), target, [dtype], out)
 

@@ -54,7 +54,12 @@ for name, op in rafters.ops.table().items():
     for dtype in dtypes_of(op):
         for case in ("17x129", "one value a row", "transposed beside contiguous"):
             arguments = arguments_for(op, CASES[case], dtype)
-            torch.testing.assert_close(op(*arguments), op.reference(*arguments), equal_nan=True)
+            got, want = op(*arguments), op.reference(*arguments)
+            if got.is_floating_point() and got.element_size() == 1:  # an ulp of float32 may move a value to the next code
+                got, want = got.view(torch.uint8).int(), want.view(torch.uint8).int()
+                assert (got - want).abs().max() <= 1
+            else:
+                torch.testing.assert_close(got, want, equal_nan=True)
             op.source(*arguments)
     try:
         op.plan(*(torch.empty(8, device="meta") for _ in op.spec.tensors))
