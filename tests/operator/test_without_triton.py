@@ -56,8 +56,7 @@ for name, op in rafters.ops.table().items():
             arguments = arguments_for(op, CASES[case], dtype)
             got, want = op(*arguments), op.reference(*arguments)
             if got.is_floating_point() and got.element_size() == 1:  # an ulp of float32 may move a value to the next code
-                got, want = got.view(torch.uint8).int(), want.view(torch.uint8).int()
-                assert (got - want).abs().max() <= 1
+                torch.testing.assert_close(got.float(), want.float(), equal_nan=True, rtol=0.25, atol=2.0**-9)
             else:
                 torch.testing.assert_close(got, want, equal_nan=True)
             op.source(*arguments)
