@@ -82,7 +82,7 @@ class _LazyModule:
 
 tl: Any = _LazyModule("triton.language")
 INTERPRETED = object()  # in a word's code: a constant, whether Triton's interpreter runs it
-HALF = object()  # in a word's code: a constant, whether the kernel works on 16-bit values (relative error 2^-17 is enough)
+HALF = object()  # in a word's code: a constant, whether the kernel works on 16-bit values (relative error 2^-16 is enough)
 libdevice: Any = _LazyModule("triton.language.extra.libdevice")  # float64 only: Triton's interpreter has none of it
 
 

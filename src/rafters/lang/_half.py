@@ -1,4 +1,4 @@
-"""The elementary functions for values that came from 16-bit memory: relative error 2^-17, subnormal results included.
+"""The elementary functions for values that came from 16-bit memory: relative error below 2^-16.6, subnormal results included.
 
 The arguments are float32 and of any size: a body may have scaled the values it read. `tl.exp2` and `tl.rsqrt` are the fast
 instructions of the device (relative errors 2^-22.5 and 2^-22.9); the square of the latter is the cheapest reciprocal that Triton
