@@ -7,7 +7,8 @@ GELU_OF_MINUS_INF = float("nan")
 EXTREMA_OF_NAN = float("nan")
 TL_MAXIMUM_DROPS_NAN = True
 # max(-0, 0) may be either zero: PyTorch's own vector and scalar loops disagree.
-ZERO_SIGN_OPEN = {"maximum", "minimum", "clamp"}
+# relu(-0) is -0 on PyTorch's CPU and +0 on its CUDA; lerp's sign of a zero depends on which of its roundings a compiler fused.
+ZERO_SIGN_OPEN = {"maximum", "minimum", "clamp", "relu", "lerp"}
 # gelu's relative error at x = -4 (erf and tanh form, float32); PyTorch's own is 4.5e-4 there.
 GELU_TAIL = 1e-2
 # `out=` of another shape is refused; PyTorch resizes it with a warning.

@@ -14,7 +14,21 @@ PUBLIC = [
     *("ArgumentError", "BodyError", "CompileError", "Cost", "Launch", "MeasureError", "Op", "Output", "RaftersError"),
     *("View", "__version__"),
     *("add", "clamp", "div", "elementwise", "gelu", "gelu_tanh", "kernel", "lang", "lerp", "maximum", "measure", "measured"),
-    *("minimum", "mul", "mul_add", "ops", "options", "relu", "roofline", "rowwise", "scale", "scale_bias", "sigmoid", "silu", "silu_mul"),
+    *(
+        "minimum",
+        "mul",
+        "mul_add",
+        "ops",
+        "options",
+        "relu",
+        "roofline",
+        "rowwise",
+        "scale",
+        "scale_bias",
+        "sigmoid",
+        "silu",
+        "silu_mul",
+    ),
     *("softcap", "sub", "tanh", "tl", "where"),
 ]
 

@@ -49,6 +49,7 @@ def kernel_runner(
     names_ = result_names(spec)
     pieces = {module.slot_name(p.name): p for p in (*resolved.inputs, *resolved.indices, *outputs)}
     passed = []
+    values: dict[str, Any] = {}
     for slot in laid.form.memory:
         piece = pieces[slot.name]
         offset = piece.offset * piece.dtype.itemsize
@@ -58,7 +59,8 @@ def kernel_runner(
             own = _unslotted(spec, slot.name)
             kind = "float" if resolved.values[own].is_floating_point else "int"
             tensor = own in spec.views
-            passed.append(f"_number({spec.views[own].source}, {kind})" if tensor else f"{kind}({own})")
+            passed.append(f"_number({spec.views[own].source}, _value_{own})" if tensor else f"{kind}({own})")
+            values[f"_value_{own}"] = resolved.values[own]
     static = [laid.arguments[n].value for n in codegen.arguments(laid.form) if n in laid.arguments]
     static += [value for name, value in found.recipe.constants if name in codegen.compile_time(laid.form)]
     constants = [f"_k{i}" for i in range(len(static))]
@@ -79,14 +81,14 @@ def kernel_runner(
             *(f"    {line}" for line in inner),
         ]
     text = _RUNNER.format(
-        constants=", ".join(["_grid", *constants, *made, *start.names]),
+        constants=", ".join(["_grid", *constants, *values, *made, *start.names]),
         parameters=", ".join([p.name for p in spec.parameters] + (names_ if given else [])),
         lines="\n".join(f"        {line}" for line in lines),
         results=", ".join(names_) or "None",
     )
     run: Callable[..., Any] = _factory(text)(
         device.index, allocator(), _number, torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice,
-        torch.cuda.device, laid.grid, *static, *made.values(), *start.values,
+        torch.cuda.device, laid.grid, *static, *values.values(), *made.values(), *start.values,
     )  # fmt: skip
     return run
 
@@ -95,9 +97,13 @@ def _unslotted(spec: Spec, slot: str) -> str:
     return next(p.name for p in spec.body.parameters if module.slot_name(p.name) == slot)
 
 
-def _number(value: Any, kind: type) -> Any:
-    """A Python number for the launch; a 0-d tensor on the CPU is read here."""
-    return kind(value.item() if isinstance(value, torch.Tensor) else value)
+def _number(value: Any, dtype: torch.dtype) -> Any:
+    """A Python number for the launch, wrapped into `dtype`; a 0-d tensor on the CPU is read here."""
+    if isinstance(value, torch.Tensor):
+        return value.to(dtype).item()
+    if dtype.is_floating_point:
+        return float(value)
+    return int(value) % 256 if dtype is torch.uint8 else int(value)
 
 
 def _new(results: Sequence[Result], device: torch.device) -> list[torch.Tensor]:

@@ -124,7 +124,19 @@ def ndtr(x):
     return y
 
 
-@define(torch.sigmoid)
+def stable_sigmoid(x):
+    """PyTorch's vector loop on the CPU flushes where exp(-x) overflows, its scalar loop does not; this is right in both."""
+    e = torch.exp(-x.abs())
+    return torch.where(x < 0, e, 1.0) / (1.0 + e)
+
+
+def _sigmoid_meaning(x):
+    """On plain tensors the stable form; where PyTorch records (a gradient, a trace), its own operation with its own derivative."""
+    plain = type(x) is torch.Tensor and x.device.type == "cpu" and not x.requires_grad and x.is_floating_point()
+    return stable_sigmoid(x) if plain and not torch._C._are_functorch_transforms_active() else torch.sigmoid(x)
+
+
+@define(_sigmoid_meaning)
 def sigmoid(x):
     """1 / (1 + e^-x), within 1.6 ulp down to the smallest subnormal result. sigmoid(-inf) = 0."""
     t = _real(x)

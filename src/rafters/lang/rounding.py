@@ -47,7 +47,7 @@ def cast_fp8(x, dtype: "tl.constexpr"):
 def div_by(x, scale):
     """x / scale for a scale that many elements share: a multiplication by its reciprocal and two fused multiply-adds each.
 
-    The IEEE quotient wherever its magnitude is from 2^-100 to 2^127, within 1 ulp below; so the codes of any 8-bit or 4-bit
+    The IEEE quotient wherever its magnitude is from 2^-100 to 2^127, within 2 ulp below; so the codes of any 8-bit or 4-bit
     format are those of a true division. Infinities, NaN and a scale of 0 or inf give what a division gives.
     """
     x, scale = _real(x), _real(scale)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rafters import lang
+from rafters.lang.elementary import stable_sigmoid
 from rafters.trace.body import CONSTEXPR, Body
 from rafters.trace.run import run
 
@@ -81,14 +82,8 @@ class Graph:
         return counts
 
 
-def _sigmoid(x: torch.Tensor) -> torch.Tensor:
-    """PyTorch's vector loop flushes below -88.7, where its scalar loop does not; this is right to the last subnormal in both."""
-    e = torch.exp(-x.abs())
-    return torch.where(x < 0, e, 1.0) / (1.0 + e)
-
-
 # Where PyTorch's own CPU kernel is not what the operation means.
-CPU_FORMS: dict[str, Callable[..., torch.Tensor]] = {"sigmoid": _sigmoid}
+CPU_FORMS: dict[str, Callable[..., torch.Tensor]] = {"sigmoid": stable_sigmoid}
 
 
 def _out_form(target: torch._ops.OpOverload) -> Callable[..., Any] | None:

@@ -136,7 +136,8 @@ def _cast(x: Any, dtype: torch.dtype, literal: bool) -> torch.Tensor:
     if literal:
         if x < 0 and dtype in _UNSIGNED:
             raise TypeError(f"Triton refuses the negative number {x} beside an unsigned tensor; cast the tensor first")
-        return torch.full((), x, dtype=dtype)
+        # x + 0 for floats would not do: Triton makes every zero constant a plain +0, so a literal -0.0 is one
+        return torch.full((), x if x else abs(x), dtype=dtype)
     tensor: torch.Tensor = x
     return tensor if tensor.dtype is dtype else tensor.to(dtype)
 
