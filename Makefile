@@ -4,7 +4,7 @@
 # make wheel   build dist/*.whl
 #
 # PYTHON names the interpreter. Where its torch already sees a GPU it is used as it is: nothing is installed, no network needed.
-# Otherwise an environment of pinned versions is made in .venv (an open-ended torch would bring gigabytes of CUDA libraries).
+# One process then runs the tests: it measures the GPU and fills its memory. Otherwise an environment of pinned versions is made in .venv (an open-ended torch would bring gigabytes of CUDA libraries).
 
 PYTHON ?= python3
 TEST_ARGS ?=
@@ -14,11 +14,11 @@ SEES_GPU := $(shell $(PYTHON) -c 'import torch; print("yes" if torch.cuda.is_ava
 ifeq ($(SEES_GPU),yes)
 RUN := PYTHONPATH=src $(PYTHON)
 READY :=
-WORKERS := 0  # the GPU is measured and filled by one process at a time
+WORKERS :=
 else
 RUN := .venv/bin/python
 READY := .venv/ready
-WORKERS := 2
+WORKERS := -n 2
 endif
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
@@ -29,7 +29,7 @@ bench: $(READY)
 	$(RUN) -m rafters bench add silu_mul
 
 test: $(READY)
-	$(RUN) -m pytest -n $(WORKERS) $(TEST_ARGS)
+	$(RUN) -m pytest $(WORKERS) $(TEST_ARGS)
 
 lint: .venv/tools
 	.venv/bin/ruff format --check .
