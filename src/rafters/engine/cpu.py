@@ -12,7 +12,8 @@ from rafters.engine import geometry
 from rafters.engine.piece import Piece
 from rafters.trace.graph import Graph
 
-BLOCK = 1 << 17  # elements: the temporaries of a block stay in cache, and a block is long enough to hide the calls
+# Elements a thread and block: the temporaries of a block stay in the cores' caches, and a block is long enough to hide its calls.
+BLOCK = 1 << 16
 
 
 def blocks(shape: Sequence[int], limit: int) -> Iterator[tuple[tuple[int, ...], int, int, int]]:
@@ -49,7 +50,8 @@ def executor(
     domain = geometry.merge(shape, expanded, order, keep_last=rowwise)
     sizes = domain.shape or (1,)
     strides = {p.name: s or (0,) for p, s in zip(memory, domain.strides, strict=True)}
-    limit = max(BLOCK, sizes[-1]) if rowwise else BLOCK
+    block = BLOCK * torch.get_num_threads()
+    limit = max(block, sizes[-1]) if rowwise else block
     into = graph.into if not any(p.index for p in memory) and len(outputs) == 1 else None
     same = all(isinstance(p, Piece) and p.dtype is values[p.name] is outputs[0].dtype for p in inputs)
     if into is not None and same:

@@ -126,6 +126,8 @@ def ndtr(x):
 
 def stable_sigmoid(x):
     """PyTorch's vector loop on the CPU flushes where exp(-x) overflows, its scalar loop does not; this is right in both."""
+    if x.numel() == 0 or bool(x.amin() >= -87.0):  # nothing to flush, in float32 or float64 (a NaN answers no)
+        return torch.sigmoid(x)
     e = torch.exp(-x.abs())
     return torch.where(x < 0, e, 1.0) / (1.0 + e)
 
