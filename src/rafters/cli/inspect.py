@@ -4,12 +4,12 @@ import json
 from typing import Annotated, Any
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
 from rafters.cli._ops import find
 from rafters.dtypes import parse_dtype
-from rafters.engine.inspect import inspect
 from rafters.engine.target import parse_target
 from rafters.errors import ArgumentError
 
@@ -32,7 +32,7 @@ def main(
     failed = False
     documents = []
     for op in find(ops):
-        variants = inspect(op.spec, chosen, element)
+        variants = op.inspect(chosen, element)
         failed = failed or not variants or any("error" in v for v in variants)
         documents.append({"op": op.name, "target": chosen.name, "variants": variants})
     if as_json:
@@ -46,18 +46,19 @@ def main(
 
 def _print(document: dict[str, Any], source: bool) -> None:
     console = Console()
-    table = Table("situation", "layout", "aligned", "index", "load", "store", "pred.", "regs", "spills", "mul64", "PDL",
-                  title=f"{document['op']} for {document['target']}")  # fmt: skip
+    title = (
+        f"{document['op']} for {document['target']}: bits of an access in the hot arm, predicates there, registers, bytes spilled"
+    )
+    table = Table("situation", "layout", "load", "store", "pred", "regs", "spill", "PDL", title=title, box=SIMPLE, padding=(0, 1))
     for v in document["variants"]:
         if "error" in v:
             table.add_row(v["situation"], v["layout"], f"[red]{v['error'].splitlines()[0]}")
             continue
-        hot = v["hot"]
-        pdl = "no" if not v["pdl"] else "wait first" if v["wait_first"] else "[red]access before wait"
-        table.add_row(
-            v["situation"], v["layout"], "yes" if v["aligned"] else "no", str(v["index_bits"]), f"{hot['load_bits']} bit",
-            f"{hot['store_bits']} bit", str(hot["predicated"]), str(v["registers"]), str(v["spill_bytes"]), str(v["mul64"]), pdl,
-        )  # fmt: skip
+        hot, wide = v["hot"], " i64" if v["index_bits"] == 64 else ""
+        pdl = "no" if not v["pdl"] else "wait 1st" if v["wait_first"] else "[red]late wait"
+        numbers = (hot["load_bits"], hot["store_bits"], hot["predicated"], v["registers"], v["spill_bytes"])
+        situation = v["situation"] if v["aligned"] or "unaligned" in v["situation"] else f"{v['situation']} (unaligned)"
+        table.add_row(situation, v["layout"] + wide, *map(str, numbers), pdl)
     console.print(table)
     if source:
         for text in dict.fromkeys(v["source"] for v in document["variants"] if "source" in v):

@@ -88,12 +88,15 @@ def inspect(spec: Spec, target: Target, dtype: torch.dtype, pdl: bool | None = N
             records.append({"situation": name, "layout": laid.form.layout, "error": str(problem)})
             continue
         runtime = [n for n, kind in made.signature if kind != "constexpr"]
-        records.append(_record(name, made.text, laid, typing, dtype, facts(compiled, runtime)))
+        varying = {s.name for s in laid.form.memory if s.kind in (TILE, COLUMN)}
+        records.append(record(name, made.text, laid, typing, dtype, facts(compiled, runtime), varying))
     return records
 
 
-def _record(name: str, text: str, laid: Layout, typing: variant.Typing, dtype: torch.dtype, found: Facts) -> dict[str, Any]:
-    varying = {s.name for s in laid.form.memory if s.kind in (TILE, COLUMN)}
+def record(
+    name: str, text: str, laid: Layout, typing: variant.Typing, dtype: torch.dtype, found: Facts, varying: set[str]
+) -> dict[str, Any]:
+    """What is said of one variant; `varying` are the operands that vary along the last dimension, whose access width counts."""
     loads = [bits for operand, bits in found.hot.loads.items() if operand in varying or operand == "*"]
     rows_aligned = not _columns(laid) or laid.arguments["cols"].divisor * dtype.itemsize >= 16
     aligned = rows_aligned and all(bytes_ >= 16 for bytes_ in laid.align.values())

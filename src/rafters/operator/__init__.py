@@ -2,7 +2,8 @@
 
 from rafters.engine.spec import Output, View
 from rafters.operator.declare import elementwise, rowwise
-from rafters.operator.handwritten import Launch, kernel
+from rafters.operator.from_kernel import Launch
+from rafters.operator.handwritten import kernel
 from rafters.operator.op import Op
 from rafters.operator.switches import options
 

@@ -8,9 +8,11 @@ import torch
 from rafters.cost import Cost
 from rafters.engine import plan as plans
 from rafters.engine.call import resolve
+from rafters.engine.inspect import inspect
 from rafters.engine.overlap import check_outputs
 from rafters.engine.prepare import source
 from rafters.engine.spec import Spec
+from rafters.engine.target import Target
 from rafters.engine.variant import Store
 from rafters.errors import RaftersError
 from rafters.operator import costing
@@ -49,6 +51,9 @@ class FromBody:
 
     def cost(self, arguments: dict[str, Any]) -> Cost:
         return costing.cost(self.spec, arguments)
+
+    def inspect(self, target: Target, dtype: torch.dtype) -> list[dict[str, Any]]:
+        return inspect(self.spec, target, dtype)
 
     def source(self, arguments: dict[str, Any]) -> str:
         return source(self.spec, arguments)

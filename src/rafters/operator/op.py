@@ -12,10 +12,12 @@ from rafters.engine import variant
 from rafters.engine.call import check_number
 from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, SCALAR, Spec
+from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
 from rafters.operator import call_text, gate, registration
 from rafters.operator.from_body import FromBody
 from rafters.operator.switches import current
+from rafters.roofline import Measurement, measure
 
 MAX_PLANS = 4096
 
@@ -178,6 +180,16 @@ class Op:
         if not arguments and not keywords:
             arguments = tuple(torch.empty(16, 64) for p in self.spec.tensors)
         return str(self.form.source(self._named(self._bound(arguments, keywords))))
+
+    def inspect(self, target: Target, dtype: torch.dtype) -> list[dict[str, Any]]:
+        """Every kind of variant compiled for a target that need not be here, and what its assembly does to memory."""
+        records: list[dict[str, Any]] = self.form.inspect(target, dtype)
+        return records
+
+    def report(self, *arguments: Any, **keywords: Any) -> Measurement:
+        """Measures this call, checked against the reference: time, bandwidth, share of the measured ceiling. Takes some seconds."""
+        values = self._bound(arguments, keywords)
+        return measure(self, values, self.cost(*values), reference=self.reference, name=self.name)
 
     def variants(self) -> list[dict[str, Any]]:
         """The compiled variants of this op in this process."""
