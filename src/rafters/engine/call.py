@@ -137,10 +137,13 @@ def _domain(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> t
 def _check_indices(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> None:
     """An index has the first dimensions of what is not gathered."""
     plain = [piece for piece in inputs if piece.index is None]
+    rank = max((len(piece.shape) for piece in plain), default=0)
     for index in indices.values():
         for piece in plain:
-            fits = len(index.shape) <= len(piece.shape) and all(
-                n in (1, m) or m == 1 for n, m in zip(index.shape, piece.shape, strict=False)
+            missing = rank - len(piece.shape)  # a lower rank aligns with the last dimensions
+            fits = len(index.shape) <= rank and all(
+                i < missing or n in (1, piece.shape[i - missing]) or piece.shape[i - missing] == 1
+                for i, n in enumerate(index.shape)
             )
             if not fits:
                 wanted = f"the first dimensions of {piece.argument} {tuple(piece.shape)}"
@@ -237,7 +240,7 @@ def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], nam
             index = replace(index, shape=index.shape[: resolved.index_ranks[view.rows]])
             piece = gather(spec.name, piece, index, rank)
         expected = (*resolved.shape[:-1], 1) if spec.outputs[len(pieces)].per_row else resolved.shape
-        if tuple(piece.shape) != tuple(expected) and not view.rows:
+        if tuple(piece.shape) != tuple(expected):
             raise argument_error(
                 spec.name, piece.argument, f"shape {tuple(result.shape)}", f"shape {tuple(expected)} (the result's)"
             )

@@ -58,7 +58,9 @@ def executor(
         limit = math.prod(sizes) + 1  # one operation straight into the result: there is no temporary to keep small
     else:
         into = None
-    plan = [_windows(memory, strides, sizes, *block) for block in blocks(sizes, limit)]
+    # A row that is one value repeated is still a row: its reductions run over all of it.
+    whole = {p.name for p in memory if rowwise and p.shape and p.shape[-1] == shape[-1]}
+    plan = [_windows(memory, strides, sizes, whole, *block) for block in blocks(sizes, limit)]
 
     def run(tensors: dict[str, Any]) -> None:
         for windows in plan:
@@ -89,6 +91,7 @@ def _windows(
     memory: Sequence[Piece],
     strides: dict[str, tuple[int, ...]],
     sizes: Sequence[int],
+    whole: set[str],
     outer: tuple[int, ...],
     split: int,
     start: int,
@@ -100,7 +103,11 @@ def _windows(
         s = strides[p.name]
         offset = p.offset + sum(i * t for i, t in zip(outer, s, strict=False)) + start * s[split]
         inner = (stop - start, *sizes[split + 1 :])
-        shape = tuple(1 if t == 0 else n for n, t in zip(inner, s[split:], strict=True))
+        last = len(inner) - 1
+        shape = tuple(
+            1 if t == 0 and not (i == last and p.name in whole) else n
+            for i, (n, t) in enumerate(zip(inner, s[split:], strict=True))
+        )
         windows[p.name] = (shape, s[split:], offset)
     return windows
 
@@ -116,10 +123,12 @@ def _window(tensors: dict[str, Any], piece: Piece, window: Window) -> torch.Tens
 def _gathered(rows: torch.Tensor, index: torch.Tensor, piece: Piece) -> torch.Tensor:
     """The rows that `index` selects; NaN (0 for integers) where it lies outside."""
     inside = (index >= 0) & (index < piece.index_size)
+    missing = float("nan") if piece.dtype.is_floating_point else 0
+    if piece.index_size == 0:
+        return torch.full(torch.broadcast_shapes(index.shape, rows.shape[1:]), missing, dtype=piece.dtype)
     flat = index.clamp(0, max(piece.index_size - 1, 0)).long()
     grid = torch.meshgrid(*(torch.arange(n) for n in rows.shape[1:]), indexing="ij") if rows.dim() > 1 else ()
     picked = rows[(flat, *(g if n > 1 else torch.zeros((), dtype=torch.long) for g, n in zip(grid, rows.shape[1:], strict=True)))]
-    missing = float("nan") if piece.dtype.is_floating_point else 0
     return torch.where(inside, picked, torch.tensor(missing, dtype=piece.dtype))
 
 

@@ -7,7 +7,7 @@ of a grid run.
 import re
 import subprocess
 import tempfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +38,6 @@ class Facts:
     pdl: bool
     wait_first: bool | None
     reduce_layout: list[str] = field(default_factory=list)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def facts(compiled: Any, arguments: list[str]) -> Facts:

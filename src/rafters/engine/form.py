@@ -48,7 +48,3 @@ class Form:
     def memory(self) -> tuple[Slot, ...]:
         """The slots that have a pointer, in the order of the kernel's arguments."""
         return tuple(s for s in (*self.inputs, *self.indices, *self.outputs) if s.in_memory)
-
-    @property
-    def gathered(self) -> tuple[Slot, ...]:
-        return tuple(s for s in self.memory if s.index is not None)

@@ -26,6 +26,7 @@ from rafters.engine.geometry import Domain, Shape, Strides
 from rafters.errors import ArgumentError
 
 MAX_DIMENSIONS = 8
+MAX_ROW = 1 << 20  # Triton's largest tile
 INT32_REACH = 2**31 - 2**16  # offsets of a last block may pass the end by less than the largest block
 
 
@@ -126,7 +127,7 @@ def lay_out(
         )
     if not rowwise and not indices and (linear := _linear(domain, memory, inputs, outputs, warp_size, config)):
         return linear
-    return _tiled(domain, memory, inputs, indices, outputs, rowwise, warp_size, config)
+    return _tiled(op, domain, memory, inputs, indices, outputs, rowwise, warp_size, config)
 
 
 def _slots(entries: Sequence[Operand | Slot], kinds: dict[str, str]) -> tuple[Slot, ...]:
@@ -187,6 +188,7 @@ def _linear(
 
 
 def _tiled(
+    op: str,
     domain: Domain,
     memory: Sequence[Operand],
     inputs: Sequence[Operand | Slot],
@@ -209,8 +211,10 @@ def _tiled(
     crossing = any(strides[o.name][row] == 1 and strides[o.name][col] > 1 for o in memory)
     if rowwise:
         cols = next_power_of_two(shape[col])
-        kinds.update({o.name: kinds[o.name] for o in memory})
-        rows = max(1, min(next_power_of_two(shape[row]), _vector(memory, kinds) * warp_size * config.warps // cols))
+        if cols > MAX_ROW:
+            raise ArgumentError(f"{op}: rows of {shape[col]} elements; a row has to fit one program, at most {MAX_ROW} elements")
+        # from the width and the dtypes alone: a row is summed in the same order in any number of rows
+        rows = max(1, _vector(memory, kinds) * warp_size * config.warps // cols)
         warps = max(1, min(8, cols * rows // 512)) if config.block is None else config.warps
     else:
         rows, cols, warps = _tile(shape[row], shape[col], _vector(memory, kinds), crossing, warp_size, config)

@@ -92,6 +92,8 @@ def output_dtype(op: str, output: Output, common: torch.dtype, dtypes: dict[str,
         return lifted(common) if output.dtype == "float" else common
     if output.dtype == "bool":
         return torch.bool
+    if output.dtype not in dtypes:
+        raise ArgumentError(f"{op}: the result takes the dtype of {output.dtype!r}, which is no tensor in this call")
     return dtypes[output.dtype]
 
 

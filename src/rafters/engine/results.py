@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from rafters import dtypes
+from rafters.engine import module
 from rafters.engine.call import Resolved, output_pieces
 from rafters.engine.piece import Piece
 from rafters.engine.spec import INDEX, Spec
@@ -66,9 +67,19 @@ def with_given(spec: Spec, resolved: Resolved, given: Sequence[torch.Tensor], de
 def result_names(spec: Spec) -> list[str]:
     """Names of the new tensors: out, or out0, out1 ... ; never that of a parameter."""
     count = sum(1 for group in spec.results if group[0].into is None)
-    taken = {p.name for p in spec.parameters}
-    names_ = ["out"] if count == 1 else [f"out{i}" for i in range(count)]
-    return [f"{n}_result" if n in taken else n for n in names_]
+    names = ["out"] if count == 1 else [f"out{i}" for i in range(count)]
+    return [_free(name, _taken(spec)) for name in names]
+
+
+def _taken(spec: Spec) -> set[str]:
+    """Names in a kernel that are not for results."""
+    return {module.slot_name(name) for name in (*(p.name for p in spec.parameters), *(p.name for p in spec.body.parameters))}
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name.upper() in {t.upper() for t in taken} or module.slot_name(name) != name:
+        name += "_result"
+    return name
 
 
 def outputs_of(spec: Spec, resolved: Resolved) -> tuple[Piece, ...]:
@@ -76,7 +87,11 @@ def outputs_of(spec: Spec, resolved: Resolved) -> tuple[Piece, ...]:
     fresh = iter(result_names(spec))
     owners = [r.into or next(fresh) for r in resolved.results]
     several = len(spec.outputs) > len(owners)
-    labels = [f"{owners[i]}_{view.part}" if several and view.part else f"{owners[i]}_new" if resolved.results[i].into else owners[i]
-              for i, view, _ in resolved.outputs]  # fmt: skip
+    labels = []
+    for i, view, _ in resolved.outputs:
+        plain = (
+            f"{owners[i]}_{view.part}" if several and view.part else f"{owners[i]}_new" if resolved.results[i].into else owners[i]
+        )
+        labels.append(plain if plain in owners and not resolved.results[i].into else _free(plain, _taken(spec)))
     pieces = output_pieces(spec, resolved, {p.name: p for p in resolved.indices}, labels)
     return tuple(replace(p, argument=owners[i]) for p, (i, _, _) in zip(pieces, resolved.outputs, strict=True))

@@ -27,8 +27,9 @@ class Word:
     so in its meaning (with a `torch.autograd.Function`, or by detaching what is constant).
     """
 
-    def __init__(self, code: Callable[..., Any], meaning: Meaning) -> None:
+    def __init__(self, code: Callable[..., Any], meaning: Meaning, real: bool = False) -> None:
         self.code = code
+        self.is_real = real
         self.meaning = meaning
         self.name = code.__name__
         functools.update_wrapper(self, code)
@@ -36,11 +37,6 @@ class Word:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         where = "@rafters.elementwise or @rafters.rowwise"
         raise TypeError(f"rafters.lang.{self.name} is a word of an op's body; call it inside {where}")
-
-    @functools.cached_property
-    def is_real(self) -> bool:
-        """Does the word compute in float32 or float64 whatever it is given? (Its code says so with `_real`.)"""
-        return "_real" in self.code.__code__.co_names
 
     @functools.cached_property
     def jit(self) -> Any:
@@ -53,9 +49,12 @@ class Word:
         return jit_function(self.code, half=True)
 
 
-def define(meaning: Meaning) -> Callable[[Callable[..., Any]], Word]:
-    """Decorator of a word: `@define(torch.exp) def exp(x): ...`."""
-    return lambda code: Word(code, meaning)
+def define(meaning: Meaning, *, real: bool = False) -> Callable[[Callable[..., Any]], Word]:
+    """Decorator of a word: `@define(torch.exp, real=True) def exp(x): ...`.
+
+    `real`: the word computes in float32 (or float64) whatever it is given; its code says so with `_real`.
+    """
+    return lambda code: Word(code, meaning, real)
 
 
 def helper(code: Callable[..., Any]) -> Word:

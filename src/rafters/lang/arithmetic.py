@@ -55,7 +55,7 @@ def where(condition, x, y):
     return tl.where(condition != 0, _beside(x, y), _beside(y, x))
 
 
-@define(torch.true_divide)
+@define(torch.true_divide, real=True)
 def div(x, y):
     """x / y, rounded correctly (IEEE), subnormals included; integers divide as float32. x / 0 = +-inf, 0 / 0 = NaN."""
     a, b = _real(_beside(x, y)), _real(_beside(y, x))
@@ -66,7 +66,7 @@ def div(x, y):
     return z
 
 
-@define(torch.sqrt)
+@define(torch.sqrt, real=True)
 def sqrt(x):
     """Square root, rounded correctly (IEEE). sqrt(-0) = -0, NaN below 0."""
     t = _real(x)
@@ -77,7 +77,7 @@ def sqrt(x):
     return y
 
 
-@define(torch.rsqrt)
+@define(torch.rsqrt, real=True)
 def rsqrt(x):
     """1 / sqrt(x), within 1.5 ulp. rsqrt(+-0) = +-inf, rsqrt(inf) = 0, NaN below 0."""
     return div(1.0, sqrt(x))

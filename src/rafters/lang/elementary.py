@@ -12,7 +12,7 @@ from rafters.lang._half import erf_half, erfc_half, exp_half, ndtr_half, sigmoid
 from rafters.lang.arithmetic import _real
 
 
-@define(torch.exp)
+@define(torch.exp, real=True)
 def exp(x):
     """e^x, within 1.1 ulp. exp(-inf) = 0, exp(inf) = inf, NaN stays; `tl.exp` is 63 ulp off at |x| = 85."""
     t = _real(x)
@@ -25,7 +25,7 @@ def exp(x):
     return y
 
 
-@define(torch.exp2)
+@define(torch.exp2, real=True)
 def exp2(x):
     """2^x, within 1.1 ulp; whole powers are exact."""
     t = _real(x)
@@ -38,7 +38,7 @@ def exp2(x):
     return y
 
 
-@define(torch.expm1)
+@define(torch.expm1, real=True)
 def expm1(x):
     """e^x - 1, within 1.6 ulp, also near 0. expm1(-inf) = -1, expm1(-0) = -0."""
     t = _real(x)
@@ -49,7 +49,7 @@ def expm1(x):
     return y
 
 
-@define(torch.log)
+@define(torch.log, real=True)
 def log(x):
     """Natural logarithm, within 1 ulp. log(0) = -inf, NaN below 0."""
     t = _real(x)
@@ -60,7 +60,7 @@ def log(x):
     return y
 
 
-@define(torch.log2)
+@define(torch.log2, real=True)
 def log2(x):
     """Logarithm to base 2, within 1.7 ulp; exact at powers of two. log2(0) = -inf, NaN below 0."""
     t = _real(x)
@@ -71,7 +71,7 @@ def log2(x):
     return y
 
 
-@define(torch.log1p)
+@define(torch.log1p, real=True)
 def log1p(x):
     """log(1 + x), within 1.5 ulp, also near 0. log1p(-1) = -inf, NaN below -1, log1p(-0) = -0."""
     t = _real(x)
@@ -82,7 +82,7 @@ def log1p(x):
     return y
 
 
-@define(torch.erf)
+@define(torch.erf, real=True)
 def erf(x):
     """Error function, within 2 ulp (the device library's). erf(+-inf) = +-1."""
     t = _real(x)
@@ -93,7 +93,7 @@ def erf(x):
     return y
 
 
-@define(torch.erfc)
+@define(torch.erfc, real=True)
 def erfc(x):
     """1 - erf(x), within 4 ulp down to the smallest subnormal result. erfc(inf) = 0, erfc(-inf) = 2."""
     t = _real(x)
@@ -106,7 +106,7 @@ def erfc(x):
     return y
 
 
-@define(lambda x: torch.erfc(x * -0.7071067811865476) * 0.5)
+@define(lambda x: torch.erfc(x * -0.7071067811865476) * 0.5, real=True)
 def ndtr(x):
     """The normal distribution function (1 + erf(x / sqrt(2))) / 2, within 4 ulp in its tail too. ndtr(-inf) = 0, ndtr(inf) = 1."""
     t = _real(x)
@@ -138,7 +138,7 @@ def _sigmoid_meaning(x):
     return stable_sigmoid(x) if plain and not torch._C._are_functorch_transforms_active() else torch.sigmoid(x)
 
 
-@define(_sigmoid_meaning)
+@define(_sigmoid_meaning, real=True)
 def sigmoid(x):
     """1 / (1 + e^-x), within 1.6 ulp down to the smallest subnormal result. sigmoid(-inf) = 0."""
     t = _real(x)
@@ -152,7 +152,7 @@ def sigmoid(x):
     return y
 
 
-@define(torch.tanh)
+@define(torch.tanh, real=True)
 def tanh(x):
     """Hyperbolic tangent, within 2 ulp. tanh(+-inf) = +-1, tanh(-0) = -0."""
     t = _real(x)
@@ -165,13 +165,13 @@ def tanh(x):
     return y
 
 
-@define(torch.sin)
+@define(torch.sin, real=True)
 def sin(x):
     """Sine, within 2 ulp at every argument (the device library's). NaN at +-inf."""
     return tl.sin(_real(x))
 
 
-@define(torch.cos)
+@define(torch.cos, real=True)
 def cos(x):
     """Cosine, within 2 ulp at every argument (the device library's). NaN at +-inf."""
     return tl.cos(_real(x))

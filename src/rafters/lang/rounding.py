@@ -43,7 +43,7 @@ def cast_fp8(x, dtype: "tl.constexpr"):
     return z
 
 
-@define(torch.true_divide)
+@define(torch.true_divide, real=True)
 def div_by(x, scale):
     """x / scale for a scale that many elements share: a multiplication by its reciprocal and two fused multiply-adds each.
 

@@ -31,7 +31,7 @@ def _comparable(x):
     return y
 
 
-@define(lambda x: torch.sum(x, -1, keepdim=True))
+@define(lambda x: torch.sum(x.float() if x.is_floating_point() and x.dtype.itemsize < 4 else x, -1, keepdim=True))
 def row_sum(x):
     """Sum of a row, float32 for half types, int64 for integers and bools; the result broadcasts against the row."""
     if x.dtype.is_floating():
@@ -41,7 +41,7 @@ def row_sum(x):
     return y
 
 
-@define(lambda x: torch.mean(x, -1, keepdim=True))
+@define(lambda x: torch.mean(x, -1, keepdim=True), real=True)
 def row_mean(x):
     """Mean of a row. The code divides by the width of the tile, which is right where the tile is the row, no lane masked."""
     return div(tl.sum(_real(x), 1, keep_dims=True), x.shape[1])

@@ -84,7 +84,7 @@ def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
         if p.kind == CONSTEXPR:
             terms.append(f"_repr({t})")  # 1, 1.0 and True are three values, and so are 0.0 and -0.0
         elif p.kind == SCALAR:
-            terms += [f"-0x80000000 <= {t} < 0x80000000"] if p.type is int else []
+            terms += [f"_type({t})"] + ([f"-0x80000000 <= {t} < 0x80000000"] if p.type is int else [])
         else:
             facts = [f"{t}.dtype", f"{t}.shape", f"{t}.stride()", f"{t}.data_ptr() & 15", f"{t}.device"]
             terms += [f"None if {t} is None else ({', '.join(facts)})"] if p.optional else facts

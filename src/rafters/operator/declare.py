@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from rafters.engine.module import slot_name
 from rafters.engine.promotion import ACCEPTS
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Parameter, Spec, View
 from rafters.errors import BodyError
@@ -93,6 +94,7 @@ def _spec(
     views = {t: views.get(t, View(t)) for t in tensors}
     declared = _outputs(body, out_dtype, outputs)
     parameters = _parameters(body, views, declared)
+    _check_names(body, views, parameters, declared)
     restrict = dict.fromkeys({v.source for v in views.values()}, accepts) if isinstance(accepts, str) else dict(accepts or {})
     for argument, rule in restrict.items():
         if rule not in ACCEPTS:
@@ -118,18 +120,44 @@ def qualified_name(function: Callable[..., Any], name: str | None) -> tuple[str,
 
 def _outputs(body: bodies.Body, out_dtype: Any, outputs: Sequence[Output] | None) -> tuple[Output, ...]:
     if outputs is not None:
+        if out_dtype is not None:
+            raise body.error("give either out_dtype= or outputs= (an Output has a dtype of its own)")
         if len(outputs) != body.outputs:
             raise body.error(f"outputs= declares {len(outputs)} outputs, the body returns {body.outputs}")
+        _check_parts(body, outputs)
         return tuple(outputs)
     several = isinstance(out_dtype, Sequence) and not isinstance(out_dtype, str)
     kinds = tuple(out_dtype) if several else (out_dtype,) * body.outputs
     if len(kinds) != body.outputs:
         raise body.error(f"out_dtype= has {len(kinds)} entries, the body returns {body.outputs} values")
-    names = {p.name for p in body.parameters}
-    for kind in kinds:
-        if isinstance(kind, str) and kind not in ("float", "bool") and kind not in names:
-            raise body.error(f"out_dtype={kind!r} is neither 'float', 'bool', a torch.dtype nor a parameter of the body")
     return tuple(Output(kind) for kind in kinds)
+
+
+def _check_parts(body: bodies.Body, outputs: Sequence[Output]) -> None:
+    """New memory is written whole: both halves of a tensor, in order, and no selected rows of one that nobody brought."""
+    parts = [o.part for o in outputs if o.into is None and o.part is not None]
+    pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+    if any(pair not in (["lo", "hi"], ["even", "odd"]) for pair in pairs):
+        raise body.error(f"outputs= writes the parts {parts} of a new tensor; wanted lo then hi, or even then odd")
+    if any(o.rows and o.into is None for o in outputs):
+        raise body.error("an Output with rows= writes into an argument: name it with into=")
+
+
+def _check_names(body: bodies.Body, views: dict[str, View], parameters: Sequence[Parameter], outputs: Sequence[Output]) -> None:
+    """Names that generated code can hold side by side, and dtypes that name an argument."""
+    tensors = {p.name for p in parameters if p.kind == TENSOR}
+    for output in outputs:
+        if isinstance(output.dtype, str) and output.dtype not in ("float", "bool", *tensors):
+            raise body.error(
+                f"out_dtype={output.dtype!r} is neither 'float', 'bool', a torch.dtype nor a tensor argument of the op"
+            )
+    seen: dict[str, str] = {}
+    for name in dict.fromkeys([*(p.name for p in parameters), *views, *(p.name for p in body.parameters)]):
+        if name == "out" or name.startswith("_"):
+            raise body.error(f"argument {name!r}: `out` and names that begin with _ are the library's own")
+        other = seen.setdefault(slot_name(name).upper(), name)
+        if other != name:
+            raise body.error(f"names {other!r} and {name!r} are too alike for generated code; rename one")
 
 
 def _parameters(body: bodies.Body, views: dict[str, View], outputs: Sequence[Output]) -> tuple[Parameter, ...]:

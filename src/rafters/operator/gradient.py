@@ -1,7 +1,7 @@
 """The gradient of an op: the derivative of its traced form, recomputed in the backward from the saved inputs.
 
 Forward runs the kernel; backward runs PyTorch's own derivative of the same maths, on whole tensors (a fused backward kernel is to
-come). Right for broadcast inputs, double backward and subsets of the inputs; forward-mode raises.
+come). Right for broadcast inputs, double backward and subsets of the inputs. (Forward mode and torch.func run the traced form.)
 """
 
 from collections.abc import Callable

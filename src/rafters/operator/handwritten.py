@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rafters.engine.spec import SCALAR, TENSOR, Output, Parameter, Spec, View
+from rafters.engine.spec import CONSTEXPR, TENSOR, Output, Parameter, Spec, View
 from rafters.operator.declare import qualified_name
 from rafters.operator.from_kernel import FromKernel, Launch
 from rafters.operator.op import Op, make_op
@@ -55,7 +55,8 @@ def _spec(describe: Callable[..., Any], name: str | None, outputs: int, referenc
         if p.kind == bodies.CONSTEXPR and p.type is None:
             raise body.error(f"parameter {p.name!r}: compile-time values of a hand-written kernel are chosen in the Launch")
         default = ... if p.default is inspect.Parameter.empty else p.default
-        kind = TENSOR if p.kind == bodies.TENSOR else SCALAR
+        # the launch may depend on any number (a size, the grid), so each value is a plan of its own
+        kind = TENSOR if p.kind == bodies.TENSOR else CONSTEXPR
         parameters.append(Parameter(p.name, kind, p.type, default, p.optional))
     views = {p.name: View(p.name) for p in parameters if p.kind == TENSOR}
     return Spec(short, namespace, body, False, tuple(parameters), views, (Output(),) * outputs, {}, reference)

@@ -14,7 +14,7 @@ from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, SCALAR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
-from rafters.operator import call_text, gate, registration
+from rafters.operator import call_text, gate, registration, switches
 from rafters.operator.from_body import FromBody
 from rafters.operator.switches import current
 from rafters.roofline import Measurement, measure
@@ -47,6 +47,12 @@ class Op:
         self._other_plans: OrderedDict[Any, plans.Plan] = OrderedDict()
         self._variants = variant.Store()
         self._registration = registration.register(self)
+        switches.ops.add(self)
+
+    def forget_plans(self) -> None:
+        """Drops every plan; the next call of each kind plans anew."""
+        self._plans.clear()
+        self._other_plans.clear()
 
     @property
     def qualified_name(self) -> str:
@@ -93,9 +99,15 @@ class Op:
         else:
             for name, dtype in found.resolved.numbers.items():
                 check_number(self.name, name, named[name], dtype)
-        if given or any(p.mutated for p in parameters):
-            self.form.check(named, found, given)
-        return found.run(*arguments, *given)
+        written = (*given, *(named[p.name] for p in parameters if p.mutated))
+        if not written:
+            return found.run(*arguments)
+        self.form.check(named, found, given)
+        result = found.run(*arguments, *given)
+        for tensor in written:
+            if not tensor.is_inference():  # a saved tensor that was overwritten must be noticed by autograd
+                torch.autograd.graph.increment_version(tensor)
+        return result
 
     def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
         return dict(zip((p.name for p in self.spec.parameters), arguments, strict=True))

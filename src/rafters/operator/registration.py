@@ -4,7 +4,10 @@ Registered with torch.library's `define` and `impl` (half the cost of `custom_op
 Dynamo sees one op.
 """
 
+import itertools
+import math
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,17 +19,18 @@ from rafters.operator import gate
 from rafters.operator.gradient import differentiable
 
 _KINDS = {float: "Scalar", int: "SymInt", bool: "bool", str: "str"}
-_taken: dict[str, tuple[str, torch.library.Library]] = {}
+_taken: dict[str, tuple[str, torch.library.Library, weakref.ref[Any]]] = {}
+_numbers = itertools.count(1)
 _lock = threading.Lock()
 
 
 class Registration:
     """The registered form of one op."""
 
-    def __init__(self, op: Any, library: torch.library.Library) -> None:
+    def __init__(self, op: Any, library: torch.library.Library, name: str) -> None:
         self.op = op
         self.library = library  # kept: an op whose library object dies is gone
-        self.overload = getattr(getattr(torch.ops, op.spec.namespace), op.spec.name).default
+        self.overload = getattr(getattr(torch.ops, op.spec.namespace), name).default
 
     def tensorized(self, arguments: Sequence[Any]) -> list[Any]:
         """The arguments as the schema wants them: a number in a tensor's place becomes a 0-d tensor, which promotes like one."""
@@ -53,7 +57,7 @@ class Registration:
         return result
 
 
-def schema(spec: Spec) -> str:
+def schema(spec: Spec, name: str) -> str:
     """`add(Tensor x, Tensor y) -> Tensor`. Numbers are Scalar and SymInt: a `float` would recompile on every value."""
     parts: list[str] = []
     for p in spec.parameters:
@@ -66,33 +70,46 @@ def schema(spec: Spec) -> str:
         parts.append(f"{text} {p.name}" + ("" if p.default is ... else f"={_literal(p)}"))
     fresh = sum(1 for group in spec.results if group[0].into is None)
     returns = "()" if fresh == 0 else "Tensor" if fresh == 1 else "(" + ", ".join(["Tensor"] * fresh) + ")"
-    return f"{spec.name}({', '.join(parts)}) -> {returns}"
+    return f"{name}({', '.join(parts)}) -> {returns}"
 
 
 def _literal(p: Parameter) -> str:
+    if isinstance(p.default, float) and not math.isfinite(p.default):
+        raise BodyError(f"the default {p.default!r} of {p.name!r} cannot be written in an op's schema; make it a finite number")
     return f'"{p.default}"' if isinstance(p.default, str) else str(p.default)
 
 
 def register(op: Any) -> Registration:
-    """Defines the op. The same function decorated again (an edited notebook cell, a reload) replaces it; another body of that name is
-    an error."""
+    """Defines the op.
+
+    The same function decorated again (an edited notebook cell, a reload, a factory called twice) takes the name over; an op that is
+    still alive then goes on under a name of its own. Another function of that name is an error.
+    """
     spec: Spec = op.spec
     name = f"{spec.namespace}::{spec.name}"
     origin = f"{spec.body.function.__module__}.{spec.body.function.__qualname__}"
     with _lock:
         if name in _taken:
-            known, library = _taken[name]
+            known, library, replaced = _taken[name]
             if known != origin:
                 raise BodyError(f"op {name} exists already (from {known}); give this one another name with name='...'")
             library._destroy()
-        library = torch.library.Library(spec.namespace, "FRAGMENT")
-        library.define(schema(spec), tags=(torch.Tag.pt2_compliant_tag,))
-        _taken[name] = (origin, library)
-        _implement(op, library)
-        return Registration(op, library)
+            earlier = replaced()
+            if earlier is not None:
+                earlier._registration = _define(earlier, f"{spec.name}_replaced_{next(_numbers)}")
+        registration = _define(op, spec.name)
+        _taken[name] = (origin, registration.library, weakref.ref(op))
+        return registration
 
 
-def _implement(op: Any, library: torch.library.Library) -> None:
+def _define(op: Any, name: str) -> Registration:
+    library = torch.library.Library(op.spec.namespace, "FRAGMENT")
+    library.define(schema(op.spec, name), tags=(torch.Tag.pt2_compliant_tag,))
+    _implement(op, library, name)
+    return Registration(op, library, name)
+
+
+def _implement(op: Any, library: torch.library.Library, name: str) -> None:
     spec: Spec = op.spec
 
     # The dispatcher drops trailing arguments that equal the schema's defaults before it calls a Python function.
@@ -113,8 +130,8 @@ def _implement(op: Any, library: torch.library.Library) -> None:
 
     # The plan's own checks stand above these; below the Autograd key no gradient is wanted any more.
     for key in ("CPU", "CUDA"):
-        library.impl(spec.name, op._registered(op._plans, plain, defaults), key)
-    torch.library.register_fake(f"{spec.namespace}::{spec.name}", fake, lib=library)
+        library.impl(name, op._registered(op._plans, plain, defaults), key)
+    torch.library.register_fake(f"{spec.namespace}::{name}", fake, lib=library)
     differentiate = differentiable(op)
 
     def autograd(*arguments: Any) -> Any:
@@ -124,8 +141,8 @@ def _implement(op: Any, library: torch.library.Library) -> None:
         wanted = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
         if gate.transforms_or_modes() or any(isinstance(a, torch.Tensor) and type(a) not in gate.PLAIN for a in arguments):
             with torch._C._AutoDispatchBelowAutograd():
-                below = getattr(getattr(torch.ops, spec.namespace), spec.name).default
+                below = getattr(getattr(torch.ops, spec.namespace), name).default
                 return differentiate(arguments, below) if wanted else below(*arguments)
         return differentiate(arguments, plain) if wanted else plain(*arguments)
 
-    library.impl(spec.name, op._registered(op._plans, autograd, defaults), "Autograd")
+    library.impl(name, op._registered(op._plans, autograd, defaults), "Autograd")

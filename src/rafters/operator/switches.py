@@ -1,9 +1,11 @@
 """Switches of the whole library, for a block of code: `with rafters.options(checked=True): ...`."""
 
 import os
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass
@@ -14,15 +16,23 @@ class Options:
 
 
 current = Options()
+ops: "weakref.WeakSet[Any]" = weakref.WeakSet()  # every op, so that its plans can be dropped
 
 
 @contextmanager
 def options(*, pdl: bool | None = None) -> Iterator[Options]:
     """Sets switches for a block; they are process-wide, not per thread."""
     before = current.pdl
-    if pdl is not None:
-        current.pdl = pdl
     try:
+        _switch(before if pdl is None else pdl)
         yield current
     finally:
-        current.pdl = before
+        _switch(before)
+
+
+def _switch(pdl: bool) -> None:
+    """What an op has planned holds for the switches of then: a change makes every op plan anew (compiled variants stay)."""
+    if pdl != current.pdl:
+        current.pdl = pdl
+        for op in tuple(ops):
+            op.forget_plans()

@@ -47,9 +47,6 @@ class Body:
     source: str = field(repr=False)
     where: str
 
-    def of_kind(self, kind: str) -> tuple[Parameter, ...]:
-        return tuple(p for p in self.parameters if p.kind == kind)
-
     def error(self, message: str, node: ast.AST | None = None) -> BodyError:
         file, _, first = self.where.rpartition(":")
         line = int(first) + getattr(node, "lineno", 1) - 1

@@ -13,22 +13,18 @@ import torch
 from rafters import lang
 from rafters.dtypes import TRITON_NAMES
 from rafters.errors import CompileError
-from rafters.trace.graph import COLUMN, TILE, Graph, kind_of, name_of
+from rafters.trace.graph import Graph, kind_of, name_of
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "bitwise_and": "&",
-    "bitwise_or": "|", "bitwise_xor": "^", "logical_and": "&", "logical_or": "|", "bitwise_left_shift": "<<",
+    "bitwise_or": "|", "bitwise_xor": "^", "bitwise_left_shift": "<<",
     "bitwise_right_shift": ">>",
 }  # fmt: skip
 # aten's own names for what Triton or `lang` calls otherwise; an operation named like a word of `lang` is that word.
 _CALLS = {"fmax": "tl.maximum", "fmin": "tl.minimum", "round": "lang.rint"}
-# Neutral element and Triton reduction of each reduction; extrema propagate NaN, as PyTorch's do.
-_REDUCTIONS = {
-    "sum": ("0.0", "lang.row_sum"),
-    "amax": ("-float('inf')", "lang.row_max"),
-    "amin": ("float('inf')", "lang.row_min"),
-}
-_COMPOUND = {"neg", "logical_not", "bitwise_not", "div", "pow", "sgn", "sign"}
+# Triton's reduction of each; extrema propagate NaN, as PyTorch's do.
+_REDUCTIONS = {"sum": "lang.row_sum", "amax": "lang.row_max", "amin": "lang.row_min"}
+_COMPOUND = {"neg", "logical_not", "logical_and", "logical_or", "bitwise_not", "div", "pow", "sgn", "sign"}
 _SPECIAL = {"div", "clamp"}  # written from their keywords and absent arguments
 _TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "unsqueeze", "squeeze"}
 
@@ -112,6 +108,8 @@ class _Emitter:
         ]
         if name in _TRANSPARENT:
             return arguments[0]
+        if name.startswith("logical_"):
+            return self._logical(node, name)
         if name in _INFIX:
             return f"{arguments[0]} {_INFIX[name]} {arguments[1]}"
         if name in _CALLS:
@@ -122,7 +120,7 @@ class _Emitter:
             return f"lang.{name}({', '.join(arguments)})"
         if name == "neg":
             return f"-{self._operand(node.args[0])}"
-        if name in ("logical_not", "bitwise_not"):
+        if name == "bitwise_not":
             return f"~{self._operand(node.args[0])}"
         if name == "div":
             return self._division(node, arguments)
@@ -169,6 +167,14 @@ class _Emitter:
             return f"tl.floor(lang.div({', '.join(arguments)}))"
         return f"lang.div({', '.join(arguments)})"
 
+    def _logical(self, node: torch.fx.Node, name: str) -> str:
+        """Per element; a number is true where it is not 0."""
+        terms = []
+        for a in node.args:
+            truth = not isinstance(a, torch.fx.Node) or a.meta["val"].dtype is torch.bool
+            terms.append(self._operand(a) if truth else f"({self._operand(a)} != 0)")
+        return f"~{terms[0]}" if name == "logical_not" else (" & " if name == "logical_and" else " | ").join(terms)
+
     def _power(self, node: torch.fx.Node) -> str:
         x, exponent = self._operand(node.args[0]), node.args[1]
         if exponent == 2:
@@ -179,12 +185,21 @@ class _Emitter:
 
     def _reduction(self, node: torch.fx.Node, name: str) -> str:
         operand: Any = node.args[0]
-        kind = kind_of(operand)
-        if kind not in (TILE, COLUMN):
-            raise CompileError(f"lang.row_{name} of a value that does not vary along the row")
-        neutral, call = _REDUCTIONS[name]
-        mask, text = self.mask(kind), self._argument(operand)
-        return f"{call}(tl.where({mask}, {text}, {neutral}))" if mask else f"{call}({text})"
+        mask, text = self.mask(kind_of(operand)), self._argument(operand)
+        neutral = _neutral(name, operand.meta["val"].dtype)
+        return f"{_REDUCTIONS[name]}(tl.where({mask}, {text}, {neutral}))" if mask else f"{_REDUCTIONS[name]}({text})"
+
+
+def _neutral(reduction: str, dtype: torch.dtype) -> str:
+    """What a masked lane holds: nothing that its reduction would see, in the dtype of the row (an integer never becomes a float)."""
+    if reduction == "sum":
+        return "0"
+    if dtype.is_floating_point:
+        return "-float('inf')" if reduction == "amax" else "float('inf')"
+    if dtype is torch.bool:
+        return str(reduction == "amin")
+    info = torch.iinfo(dtype)
+    return str(info.min if reduction == "amax" else info.max)
 
 
 def _is_literal(text: str) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import copy
 import functools
 import operator
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from rafters import lang
 from rafters.lang.elementary import stable_sigmoid
-from rafters.trace.body import CONSTEXPR, Body
+from rafters.trace.body import Body
 from rafters.trace.run import run
 
 # Sizes that occur nowhere else, so that the kind of a node (tile, column vector, row scalar, scalar) shows in its shape.
@@ -30,8 +31,6 @@ class Graph:
 
     module: torch.fx.GraphModule
     inputs: tuple[str, ...]
-    output_dtypes: tuple[torch.dtype, ...]
-    output_kinds: tuple[str, ...]
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         result: tuple[torch.Tensor, ...] = self.module(*tensors)
@@ -137,18 +136,22 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return run(body, {**dict(zip(names, values, strict=True)), **constants})
 
-    with _alone():
+    with _tracing, _alone():
         examples = [torch.zeros(SHAPES[kind], dtype=dtype, device="cpu") for dtype, kind in tensors.values()]
         rules = {op: rule for op, rule in core_aten_decompositions().items() if op._schema.name not in WHOLE}
         module = make_fx(function, tracing_mode="fake", decomposition_table=rules)(*examples)
     _clean(module)
-    outputs = next(node for node in module.graph.nodes if node.op == "output").args[0]
-    return Graph(
-        module,
-        names,
-        tuple(node.meta["val"].dtype for node in outputs),
-        tuple(kind_of(node) for node in outputs),
-    )
+    _check_reductions(body, module)
+    return Graph(module, names)
+
+
+def _check_reductions(body: Body, module: torch.fx.GraphModule) -> None:
+    for node in module.graph.nodes:
+        if node.op == "call_function" and name_of(node) in REDUCTIONS and kind_of(node.args[0]) not in (TILE, COLUMN):
+            raise body.error(f"lang.row_{name_of(node)} of a value that does not vary along the row", body.tree)
+
+
+_tracing = threading.RLock()  # make_fx patches torch's globals while it runs: one trace at a time in the process
 
 
 @contextlib.contextmanager
@@ -176,11 +179,3 @@ def _clean(module: torch.fx.GraphModule) -> None:
     graph.lint()
     module.graph = graph
     module.recompile()
-
-
-def constants_of(body: Body, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Compile-time values and absent optionals of a call, by name."""
-    return {p.name: arguments[p.name] for p in body.parameters if p.kind == CONSTEXPR or arguments[p.name] is None}
-
-
-Derived = Callable[..., tuple[torch.Tensor, ...]]

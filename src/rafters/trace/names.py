@@ -149,18 +149,3 @@ def _names(function: Callable[..., Any], convert: Callable[[str, Any], Any]) -> 
         if not hasattr(builtins, name) or value is not getattr(builtins, name):
             names[name] = convert(name, value)
     return names
-
-
-def constants(function: Callable[..., Any]) -> tuple[tuple[str, Any], ...]:
-    """What a body means beyond its text: the constants and the source of the helpers it mentions, all the way down."""
-    found: list[tuple[str, Any]] = []
-    for name, value in used_names(function):
-        if value is ABSENT:
-            continue
-        value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
-        if isinstance(value, bool | int | float | str):
-            found.append((name, repr(value)))
-        elif is_helper(value):
-            helper = getattr(value, "fn", value)
-            found.append((name, (helper.__code__.co_code, helper.__code__.co_consts.__repr__(), constants(helper))))
-    return tuple(found)
