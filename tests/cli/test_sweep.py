@@ -13,7 +13,7 @@ from rafters.cli import _sweep, _sweep_plot
 from rafters.engine import study
 from rafters.engine.study import MASKED, PROVABLE, SPLIT, Choice
 from rafters.engine.target import Target
-from rafters.lang._define import has_triton
+from rafters.lang import has_triton
 from rafters.roofline import Ceilings
 
 SM_90 = Target("cuda", 90, 32)

@@ -168,7 +168,7 @@ def test_overwriting_a_saved_tensor_is_noticed(device):
 
 
 def test_names_too_alike_are_refused():
-    def alike(x, X):  # noqa: N803
+    def alike(x, X):
         return x + X
 
     def suffixed(n, n_):
@@ -213,7 +213,7 @@ def test_an_infinite_default_is_refused():
 def test_numbers_of_a_hand_written_kernel_are_part_of_its_plan():
     seen = []
 
-    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+    def kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
         pass
 
     @rafters.kernel(kernel, reference=lambda x, n, flag: x[:n] * (2 if flag else 3), name="t_sound::head")

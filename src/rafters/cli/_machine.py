@@ -9,7 +9,7 @@ import torch
 
 from rafters import device as devices
 from rafters.engine.target import FP8_CAPABILITY, PDL_CAPABILITY
-from rafters.lang._define import has_triton
+from rafters.lang import has_triton
 
 # The oldest GPU that Triton compiles for.
 OLDEST_CAPABILITY = (7, 5)

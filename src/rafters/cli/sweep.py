@@ -16,7 +16,7 @@ from rafters.cli._sweep import Sweep
 from rafters.dtypes import dtype_name, parse_dtype
 from rafters.engine.target import parse_target
 from rafters.errors import RaftersError
-from rafters.lang._define import has_triton
+from rafters.lang import has_triton
 from rafters.operator import Op
 from rafters.operator.from_body import FromBody
 from rafters.roofline import ceilings

@@ -6,8 +6,12 @@ Sizes, strides, dtypes, alignment and block sizes are arguments or compile-time 
 
 from dataclasses import dataclass
 
-# How an operand varies over the two innermost dimensions of the walk.
-TILE, COLUMN, ROW, POINT = "tile", "column", "row", "point"
+from rafters.trace.graph import COLUMN as COLUMN
+from rafters.trace.graph import POINT as POINT
+from rafters.trace.graph import ROW as ROW
+from rafters.trace.graph import TILE as TILE
+
+# TILE, COLUMN, ROW, POINT: how an operand varies over the two innermost dimensions of the walk, as in a trace.
 # A parameter of the body that is no memory operand.
 NUMBER, CONSTEXPR, ABSENT = "number", "constexpr", "absent"
 

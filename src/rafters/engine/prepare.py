@@ -1,6 +1,5 @@
 """From a resolved call to a recipe: the form of its kernel, the text, the signature. Needs neither a device nor triton."""
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from rafters.engine.results import outputs_of, result_names
 from rafters.engine.spec import Spec
 from rafters.engine.target import Target
 from rafters.errors import argument_error
-from rafters.lang._define import has_triton
+from rafters.lang import has_triton
 from rafters.trace import graph as tracing
 from rafters.trace import names
 from rafters.trace.emit import emit
@@ -81,10 +80,11 @@ def _check_target(spec: Spec, resolved: Resolved, outputs: Sequence[Piece], chos
             )
 
 
-@functools.cache
 def triton_body(spec: Spec, half: bool) -> Any:
     """The user's function as the kernel calls it; None where triton is not installed."""
-    return names.for_triton(spec.body.function, half) if has_triton() else None
+    if half not in spec.memory:
+        spec.memory[half] = names.for_triton(spec.body.function, half) if has_triton() else None
+    return spec.memory[half]
 
 
 def is_half(resolved: Resolved) -> bool:
@@ -132,25 +132,12 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tra
             piece = pieces.get(parameter.name)
             kind = POINT if piece is None else piece_kind(piece, resolved.shape) if spec.rowwise else TILE
             inputs[parameter.name] = (resolved.values[parameter.name], kind)
-    return _traced(spec, tuple(inputs.items()), _Apart(constants))
-
-
-@functools.cache
-def _traced(spec: Spec, inputs: tuple[tuple[str, tuple[torch.dtype, str]], ...], constants: "_Apart") -> tracing.Graph:
-    return tracing.trace(spec.body, dict(inputs), constants.values)
-
-
-class _Apart:
-    """Compile-time values as a cache key that keeps 1, 1.0 and True apart, and 0.0 and -0.0."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self.values, self.text = values, repr(values)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Apart) and other.text == self.text
+    # by their text: 1, 1.0 and True are equal to Python, and so are 0.0 and -0.0
+    key = (tuple(inputs.items()), repr(constants))
+    if key not in spec.memory:
+        spec.memory[key] = tracing.trace(spec.body, inputs, constants)
+    graph: tracing.Graph = spec.memory[key]
+    return graph
 
 
 def source(spec: Spec, arguments: dict[str, Any], chosen: Target | None = None) -> str:

@@ -74,6 +74,7 @@ class Spec:
     outputs: tuple[Output, ...]
     accepts: dict[str, str] = field(default_factory=dict)
     reference: Callable[..., Any] | None = None
+    memory: dict[Any, Any] = field(default_factory=dict, repr=False)  # traces and compiled bodies, as long-lived as the op
 
     @property
     def tensors(self) -> tuple[Parameter, ...]:

@@ -12,7 +12,7 @@ from rafters.engine.form import CONSTEXPR, NUMBER, Form
 from rafters.engine.layout import Layout
 from rafters.engine.target import Target, options
 from rafters.errors import CompileError, RaftersError
-from rafters.lang._define import has_triton
+from rafters.lang import has_triton
 
 _POINTERS = {"int1": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float8e4nv": "fp8e4nv",
              "float8e5": "fp8e5", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}  # fmt: skip

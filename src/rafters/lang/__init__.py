@@ -7,7 +7,8 @@ word itself, which the trace understands.
 from typing import Any
 
 from rafters.lang import arithmetic, elementary, extrema, rounding, rows
-from rafters.lang._define import Word, has_triton
+from rafters.lang._define import Word
+from rafters.lang._define import has_triton as has_triton
 
 _ROOMS = (arithmetic, elementary, extrema, rounding, rows)
 WORDS: dict[str, Word] = {

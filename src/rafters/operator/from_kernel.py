@@ -21,7 +21,7 @@ from rafters.engine.overlap import share_memory
 from rafters.engine.results import common_device, result_names
 from rafters.engine.spec import TENSOR, Spec
 from rafters.errors import BodyError, CompileError, argument_error
-from rafters.lang._define import has_triton
+from rafters.lang import has_triton
 from rafters.trace import body as bodies
 from rafters.trace import names
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from rafters import roofline
 from rafters.cost import Cost
 from rafters.engine import plan as plans
 from rafters.engine import variant
@@ -17,7 +18,6 @@ from rafters.errors import ArgumentError, RaftersError, argument_error
 from rafters.operator import call_text, gate, registration, switches
 from rafters.operator.from_body import FromBody
 from rafters.operator.switches import current
-from rafters.roofline import Measurement, measure
 
 MAX_PLANS = 4096
 
@@ -198,10 +198,10 @@ class Op:
         records: list[dict[str, Any]] = self.form.inspect(target, dtype)
         return records
 
-    def report(self, *arguments: Any, **keywords: Any) -> Measurement:
+    def report(self, *arguments: Any, **keywords: Any) -> "roofline.Measurement":
         """Measures this call, checked against the reference: time, bandwidth, share of the measured ceiling. Takes some seconds."""
         values = self._bound(arguments, keywords)
-        return measure(self, values, self.cost(*values), reference=self.reference, name=self.name)
+        return roofline.measure(self, values, self.cost(*values), reference=self.reference, name=self.name)
 
     def variants(self) -> list[dict[str, Any]]:
         """The compiled variants of this op in this process."""

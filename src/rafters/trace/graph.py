@@ -17,9 +17,9 @@ from rafters.trace.body import Body
 from rafters.trace.run import run
 
 # Sizes that occur nowhere else, so that the kind of a node (tile, column vector, row scalar, scalar) shows in its shape.
-ROWS, COLS = 5, 7
+SOME_ROWS, SOME_COLS = 5, 7
 TILE, COLUMN, ROW, POINT = "tile", "column", "row", "point"
-SHAPES: dict[str, tuple[int, ...]] = {TILE: (ROWS, COLS), COLUMN: (1, COLS), ROW: (ROWS, 1), POINT: ()}
+SHAPES: dict[str, tuple[int, ...]] = {TILE: (SOME_ROWS, SOME_COLS), COLUMN: (1, SOME_COLS), ROW: (SOME_ROWS, 1), POINT: ()}
 
 _FREE = {"_to_copy", "clone", "view", "expand", "full", "full_like", "scalar_tensor", "empty_like", "zeros_like", "alias", "detach",
          "lift_fresh", "unsqueeze", "squeeze", "permute", "slice"}  # fmt: skip
@@ -115,11 +115,11 @@ def name_of(node: torch.fx.Node) -> str:
 def kind_of(node: torch.fx.Node) -> str:
     """tile, column, row or point, from the shape the node had in the trace."""
     shape = tuple(node.meta["val"].shape)
-    if shape[-2:] == (ROWS, COLS):
+    if shape[-2:] == (SOME_ROWS, SOME_COLS):
         return TILE
-    if shape[-1:] == (COLS,):
+    if shape[-1:] == (SOME_COLS,):
         return COLUMN
-    return ROW if shape[-2:] == (ROWS, 1) else POINT
+    return ROW if shape[-2:] == (SOME_ROWS, 1) else POINT
 
 
 def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: dict[str, Any]) -> Graph:

@@ -2,9 +2,9 @@
 
 import ast
 import builtins
-import functools
 import traceback
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -118,9 +118,13 @@ def traceable(function: Callable[..., Any]) -> Callable[..., Any]:
     return result  # type: ignore[no-any-return]
 
 
-@functools.cache
+_runnables: "weakref.WeakKeyDictionary[Body, Callable[..., Any]]" = weakref.WeakKeyDictionary()
+
+
 def _runnable(body: Body) -> Callable[..., Any]:
-    return traceable(body.function)
+    if body not in _runnables:
+        _runnables[body] = traceable(body.function)
+    return _runnables[body]
 
 
 def run(body: Body, arguments: dict[str, Any]) -> tuple[torch.Tensor, ...]:
