@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from rafters._version import __version__
 from rafters.errors import MeasureError
 
 # CUdevice_attribute numbers of the CUDA driver API: memory clock in kHz, bus width in bits.
@@ -129,7 +130,7 @@ def environment(device: torch.device | str | int | None = None) -> Environment:
         triton=_version("triton"),
         cuda=torch.version.cuda or torch.version.hip,
         platform=platform.platform(aliased=True, terse=True),
-        rafters=_version("rafters"),
+        rafters=__version__,
         date=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

@@ -114,13 +114,34 @@ def test_a_row_that_is_one_value_repeated(device):
 
 @rafters.elementwise(name="t_sound::both")
 def both(x, y):
+    return tl.where(x != 0 and not (y > 2), 1, 0)
+
+
+@rafters.elementwise(name="t_sound::both_numbers")
+def both_numbers(x, y):
     return tl.where(x and y, 1, 0)
 
 
 @pytest.mark.parametrize("device", CPU_AND_GPU)
-def test_logic_on_numbers_is_per_element_and_by_zero(device):
+def test_logic_joins_conditions_per_element(device):
     x, y = (torch.tensor(v, device=device) for v in ([1, 2, 3, 0], [2, 1, 3, 1]))
-    assert both(x, y).tolist() == [1, 1, 1, 0]
+    assert both(x, y).tolist() == [1, 1, 0, 0]
+    with pytest.raises(rafters.RaftersError):  # Triton has no truth of a number
+        both_numbers(x, y)
+
+
+def test_an_elementwise_body_has_no_rows():
+    def centred(x):
+        return x - lang.row_max(x)
+
+    with pytest.raises(rafters.BodyError, match="row_max reduces a row"):
+        rafters.elementwise(name="t_sound::centred")(centred)
+
+
+def test_meta_tensors():
+    x, y = torch.empty(3, 4, device="meta"), torch.empty(4, dtype=torch.float64, device="meta")
+    for made in (rafters.add(x, y), torch.ops.rafters.add(x, y)):
+        assert (made.device.type, made.shape, made.dtype) == ("meta", (3, 4), torch.float64)
 
 
 @rafters.elementwise(name="t_sound::put_", outputs=(rafters.Output(into="cache", rows="slots"),))

@@ -33,7 +33,7 @@ def test_the_instrument_knows_no_op(path):
 
 
 def test_the_fixture_measures_and_judges(run_python, tmp_path):
-    """A project's own tests, with the plugin loaded as its entry point does it."""
+    """A project's own tests, with the plugin loaded as its entry point does it (which is off: an installed one would be a second)."""
     (tmp_path / "test_mine.py").write_text(
         "import pytest, torch\n"
         "@pytest.mark.parametrize('least', [0.0, 1000.0])\n"
@@ -46,6 +46,6 @@ def test_the_fixture_measures_and_judges(run_python, tmp_path):
         "import pytest, made\n"
         "import rafters.roofline as r, rafters.roofline.plugin as plugin\n"
         "r.ceilings = lambda *a, **k: made.ceilings()\n"
-        f"pytest.main(['-q', '-p', 'no:cacheprovider', '--rootdir={tmp_path}', r'{tmp_path}'], plugins=[plugin])"
+        f"pytest.main(['-q', '-p', 'no:cacheprovider', '-p', 'no:rafters', '--rootdir={tmp_path}', r'{tmp_path}'], plugins=[plugin])"
     )
     assert said.strip().splitlines()[-1].startswith("1 failed, 1 passed")

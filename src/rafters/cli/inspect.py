@@ -6,12 +6,15 @@ from typing import Annotated, Any
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from rafters.cli._ops import find
 from rafters.dtypes import parse_dtype
+from rafters.engine.module import no_triton
 from rafters.engine.target import parse_target
 from rafters.errors import ArgumentError
+from rafters.lang import has_triton
 
 
 def main(
@@ -29,6 +32,8 @@ def main(
         element = parse_dtype(dtype)
     except ValueError as problem:
         raise ArgumentError(f"inspect: argument '--dtype': {problem}") from None
+    if not has_triton():
+        raise no_triton()
     failed = False
     documents = []
     for op in find(ops):
@@ -52,7 +57,7 @@ def _print(document: dict[str, Any], source: bool) -> None:
     table = Table("situation", "layout", "load", "store", "pred", "regs", "spill", "PDL", title=title, box=SIMPLE, padding=(0, 1))
     for v in document["variants"]:
         if "error" in v:
-            table.add_row(v["situation"], v["layout"], f"[red]{v['error'].splitlines()[0]}")
+            table.add_row(v["situation"], v["layout"], f"[red]{escape(v['error'].splitlines()[0])}")
             continue
         hot, wide = v["hot"], " i64" if v["index_bits"] == 64 else ""
         pdl = "no" if not v["pdl"] else "wait 1st" if v["wait_first"] else "[red]late wait"

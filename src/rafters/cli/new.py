@@ -19,7 +19,6 @@ _TEXT = '''\
     rafters inspect {file}   what its kernels do, with no GPU needed
 """
 
-import pytest
 import torch
 
 import rafters
@@ -43,11 +42,11 @@ def {name}_ref(x, gate, alpha=1.0):
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (7, 129), (64, 1024)], ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-def test_{name}(shape, dtype):
-    x, gate = torch.randn(2, *shape, device=DEVICE).to(dtype)
-    torch.testing.assert_close({name}(x, gate, 0.5), {name}_ref(x, gate, 0.5).to(dtype))
+def test_{name}():
+    for shape in ((), (0,), (1,), (7, 129), (64, 1024)):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            x, gate = torch.randn(2, *shape, device=DEVICE).to(dtype)
+            torch.testing.assert_close({name}(x, gate, 0.5), {name}_ref(x, gate, 0.5).to(dtype))
 
 
 def test_gradient():

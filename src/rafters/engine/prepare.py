@@ -135,7 +135,7 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tra
     # by their text: 1, 1.0 and True are equal to Python, and so are 0.0 and -0.0
     key = (tuple(inputs.items()), repr(constants))
     if key not in spec.memory:
-        spec.memory[key] = tracing.trace(spec.body, inputs, constants)
+        spec.memory[key] = tracing.trace(spec.body, inputs, constants, spec.rowwise)
     graph: tracing.Graph = spec.memory[key]
     return graph
 
@@ -144,4 +144,12 @@ def source(spec: Spec, arguments: dict[str, Any], chosen: Target | None = None) 
     """The generated module of a call, without compiling it."""
     resolved = resolve(spec, arguments)
     made, _ = prepare(spec, resolved, outputs_of(spec, resolved), arguments, (), chosen or Target("cuda", 90, 32), pdl=True)
-    return made[0].text
+    return made[0].text.replace("\n\n@triton.jit", f"from rafters import lang\n{_body_text(spec)}\n\n@triton.jit", 1)
+
+
+def _body_text(spec: Spec) -> str:
+    """The body as the module's kernel calls it, for reading; a row-wise kernel has it written out."""
+    if spec.rowwise:
+        return ""
+    _, _, rest = spec.body.source.partition("(")
+    return f"\n\n@triton.jit\ndef body({rest}\n"

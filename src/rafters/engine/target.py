@@ -10,6 +10,7 @@ from rafters.errors import CompileError
 # Capabilities that a body or a plan may depend on, by the first target that has them.
 PDL_CAPABILITY = 90
 FP8_CAPABILITY = 89
+_CAPABILITIES = {75, 80, 86, 87, 89, 90, 100, 103, 110, 120, 121}
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Target:
 
 def parse_target(text: str) -> Target:
     """A target from 'sm_90' or 'gfx942'."""
-    if match := re.fullmatch(r"sm_?(\d+)", text):
+    match = re.fullmatch(r"sm_?(\d+)", text)
+    if match and int(match[1]) in _CAPABILITIES:
         return Target("cuda", int(match[1]), 32)
     if re.fullmatch(r"gfx9\w+", text):
         return Target("hip", text, 64)

@@ -135,7 +135,10 @@ def stable_sigmoid(x):
 def _sigmoid_meaning(x):
     """On plain tensors the stable form; where PyTorch records (a gradient, a trace), its own operation with its own derivative."""
     plain = type(x) is torch.Tensor and x.device.type == "cpu" and not x.requires_grad and x.is_floating_point()
-    return stable_sigmoid(x) if plain and not torch._C._are_functorch_transforms_active() else torch.sigmoid(x)
+    recorded = (
+        torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active() or torch._C._len_torch_dispatch_stack()
+    )
+    return stable_sigmoid(x) if plain and not recorded else torch.sigmoid(x)
 
 
 @define(_sigmoid_meaning, real=True)

@@ -68,6 +68,7 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any])
     space = dict(names)
     exec(compile(text, f"<rafters call of {name}>", "exec"), space)
     call = space["__call__"]
+    call.__qualname__ = name  # what Python calls it where an argument is missing
     call.__defaults__ = tuple(p.default for p in parameters if p.default is not ...)
     return {name: space[name] for name in ("__call__", "key", "registered")}
 

@@ -86,6 +86,8 @@ def _spec(
     reference: Callable[..., Any] | None,
 ) -> Spec:
     body = bodies.read(function)
+    if not rowwise_:
+        bodies.refuse_rows(body)
     namespace, short = qualified_name(body.function, name)
     views = dict(views or {})
     tensors = [p.name for p in body.parameters if p.kind == bodies.TENSOR]

@@ -210,6 +210,8 @@ class Op:
     def warm(self, *calls: Sequence[Any]) -> int:
         """Compiles what each of these calls (sequences of arguments) needs, without running it; returns how many variants there are."""
         for call in calls:
+            if isinstance(call, torch.Tensor):
+                raise argument_error(self.name, "calls", "a tensor", "sequences of arguments: op.warm((x, y), (x, z))")
             values = self._bound(tuple(call), {})
             self.form.build(self._named(values), (), self._variants, current.pdl)
         return len(self._variants)

@@ -135,6 +135,8 @@ def _implement(op: Any, library: torch.library.Library, name: str) -> None:
     differentiate = differentiable(op)
 
     def autograd(*arguments: Any) -> Any:
+        if any(isinstance(a, torch.Tensor) and a.device.type == "meta" for a in arguments):
+            return fake(*arguments)
         if gate.needs_composite(arguments):
             made = op.form.differentiable_form(dict(zip((p.name for p in spec.parameters), arguments, strict=True)))
             return made[0] if len(made) == 1 else made

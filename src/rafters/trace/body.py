@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from rafters.errors import BodyError
-from rafters.lang import standin
+from rafters.lang import rows, standin
+from rafters.lang._define import Word
 from rafters.trace.names import freeze
 
+ROW_WORDS = {name for name, word in vars(rows).items() if isinstance(word, Word) and name.startswith("row_")}
 TENSOR, SCALAR, CONSTEXPR = "tensor", "scalar", "constexpr"
 _SCALARS = (float, int, bool)
 
@@ -159,6 +161,16 @@ def _parameters(body: Body) -> tuple[Parameter, ...]:
                 body.tree,
             )
     return tuple(result)
+
+
+def refuse_rows(body: Body) -> None:
+    """An elementwise body has no row: a reduction in it would run over whatever block a program holds."""
+    for node in ast.walk(body.tree):
+        name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+        if name in ROW_WORDS:
+            raise body.error(
+                f"{name} reduces a row, which an elementwise op has not; decorate the body with @rafters.rowwise", node
+            )
 
 
 def _outputs(body: Body) -> int:

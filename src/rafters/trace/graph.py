@@ -122,7 +122,7 @@ def kind_of(node: torch.fx.Node) -> str:
     return ROW if shape[-2:] == (SOME_ROWS, 1) else POINT
 
 
-def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: dict[str, Any]) -> Graph:
+def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: dict[str, Any], rowwise: bool = True) -> Graph:
     """Traces `body`.
 
     `tensors` gives dtype and kind (tile, column, row, point) of every tensor and scalar parameter that is present; `constants` the
@@ -141,12 +141,14 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
         rules = {op: rule for op, rule in core_aten_decompositions().items() if op._schema.name not in WHOLE}
         module = make_fx(function, tracing_mode="fake", decomposition_table=rules)(*examples)
     _clean(module)
-    _check_reductions(body, module)
+    _check_reductions(body, module, rowwise)
     return Graph(module, names)
 
 
-def _check_reductions(body: Body, module: torch.fx.GraphModule) -> None:
+def _check_reductions(body: Body, module: torch.fx.GraphModule, rowwise: bool) -> None:
     for node in module.graph.nodes:
+        if node.op == "call_function" and name_of(node) in REDUCTIONS and not rowwise:
+            raise body.error("an elementwise op has no rows to reduce; decorate the body with @rafters.rowwise", body.tree)
         if node.op == "call_function" and name_of(node) in REDUCTIONS and kind_of(node.args[0]) not in (TILE, COLUMN):
             raise body.error(f"lang.row_{name_of(node)} of a value that does not vary along the row", body.tree)
 

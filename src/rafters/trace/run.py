@@ -151,7 +151,8 @@ def _located(body: Body, problem: BaseException) -> BodyError:
     file = body.function.__code__.co_filename
     frames = [frame for frame in traceback.extract_tb(problem.__traceback__) if frame.filename == file]
     line = frames[-1].lineno if frames else body.function.__code__.co_firstlineno
-    return BodyError(f"{body.name} ({file}:{line}): {problem}")
+    foreign = " (a body calls tl and rafters.lang, not torch or math)" if "not Value" in str(problem) else ""
+    return BodyError(f"{body.name} ({file}:{line}): {problem}{foreign}")
 
 
 __all__ = ["DType", "run", "torch_dtype", "traceable"]

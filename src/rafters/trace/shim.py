@@ -174,6 +174,8 @@ def _logical(values: tuple[Callable[[], Any], ...], stop: bool, combine: Callabl
     result: Any = None
     for thunk in values:
         value = thunk()
+        if isinstance(value, Value) and value.tensor.dtype is not torch.bool:
+            raise TypeError("`and` and `or` join conditions, as in Triton; compare the number first: x != 0")
         if not isinstance(value, Value):
             if bool(value) is stop:
                 return value
@@ -184,6 +186,8 @@ def _logical(values: tuple[Callable[[], Any], ...], stop: bool, combine: Callabl
 
 
 def logical_not(value: Any) -> Any:
+    if isinstance(value, Value) and value.tensor.dtype is not torch.bool:
+        raise TypeError("`not` takes a condition, as in Triton; write x == 0")
     return Value(torch.logical_not(value.tensor)) if isinstance(value, Value) else not value
 
 

@@ -90,6 +90,11 @@ class Value:
     def __bool__(self) -> bool:
         raise TypeError("a tensor decides no branch: every element has its own value; use tl.where(condition, a, b)")
 
+    def __index__(self) -> int:
+        raise TypeError("a tensor or scalar has no value when a kernel is compiled; annotate the parameter tl.constexpr")
+
+    __int__ = __index__
+
     def __iter__(self) -> Any:
         raise TypeError("a tensor of a body cannot be unpacked: it stands for one element")
 
@@ -121,6 +126,8 @@ def raw(operand: Any) -> tuple[Any, torch.dtype, bool]:
     operand = getattr(operand, "value", operand)
     if isinstance(operand, bool | int | float):
         return operand, literal_dtype(operand), True
+    if operand is None:
+        raise TypeError("None (an optional argument that is absent) is no value; branch on it: `if bias is not None:`")
     raise TypeError(f"{type(operand).__name__} cannot be used as a value in a body")
 
 
