@@ -25,4 +25,4 @@ def mul_add(x, a, y):
 @elementwise(accepts="float")
 def softcap(x, cap: float):
     """cap * tanh(x / cap): |result| <= cap without overflow at any x (Gemma 2, https://arxiv.org/abs/2408.00118)."""
-    return cap * lang.tanh(lang.div_by(x, cap))
+    return cap * lang.tanh(x * lang.div(1.0, cap))
