@@ -246,3 +246,27 @@ def test_numbers_of_a_hand_written_kernel_are_part_of_its_plan():
     assert head(x, 2, True).tolist() == [0, 2]
     assert head(x, 3, False).tolist() == [0, 3, 6]
     assert head._key(x, 2, True) != head._key(x, 3, False)
+
+
+@pytest.mark.parametrize("device", CPU_AND_GPU)
+def test_a_lazily_negated_tensor_after_a_plain_one(device):
+    """`z.conj().imag` is a plain tensor over memory that was not negated."""
+    z = torch.tensor([1 + 2j, 3 - 4j], device=device)
+    for negated, plain in ((z.conj().imag, z.imag), (z.conj().imag[0], z.imag[0])):
+        for _ in range(2):
+            assert torch.equal(rafters.mul(plain, plain), plain * plain)
+            assert torch.equal(rafters.add(negated, negated), negated + negated)
+            assert torch.equal(rafters.add(plain, plain), plain + plain)
+
+
+def test_calls_that_are_remembered():
+    """Integers, 0-d tensors and even strides are found by their key like any other call."""
+    x = torch.arange(8)
+    for arguments in ((x, x), (x.float(), torch.tensor(2.0)), (x.float()[::2], x.float()[::2])):
+        rafters.add.forget_plans()
+        rafters.add(*arguments)
+        assert len(rafters.add._plans) == 1, arguments
+    rafters.add.forget_plans()
+    rafters.div.forget_plans()
+    rafters.div(x, x)  # the default dtype decides
+    assert len(rafters.div._plans) == 0

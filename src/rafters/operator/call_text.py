@@ -111,15 +111,15 @@ def constants_of(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> t
     return tuple(repr(v) for p, v in zip(parameters, arguments, strict=False) if p.kind == CONSTEXPR)
 
 
-def may_be_remembered(arguments: Sequence[Any]) -> bool:
-    """May the generated call find this plan again by its key alone?
+def may_be_negative(arguments: Sequence[Any]) -> list[int]:
+    """Positions of the tensors that may carry the negative bit, which no key holds.
 
-    Not if the default dtype decided (no floating-point tensor takes part), nor if a tensor may carry the negative bit: that comes from
-    `z.conj().imag`, whose strides are all even, so a stride that is odd rules it out more cheaply than asking.
+    It comes from `z.conj().imag`, whose strides are all even: a stride that is odd rules it out, and nothing has to be asked per call.
     """
-    tensors = [a for a in arguments if isinstance(a, torch.Tensor)]
-    if any(not (a is None or isinstance(a, torch.Tensor | int | float | bool | str)) for a in arguments):
-        return False
-    floats = [t for t in tensors if t.dtype.is_floating_point]
-    odd = all(any(s % 2 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True)) for t in floats)
-    return bool(floats) and odd
+    return [
+        i
+        for i, t in enumerate(arguments)
+        if isinstance(t, torch.Tensor)
+        and t.dtype.is_floating_point
+        and not any(s % 2 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True))
+    ]

@@ -12,7 +12,7 @@ from rafters.engine import plan as plans
 from rafters.engine import variant
 from rafters.engine.call import check_number
 from rafters.engine.results import check_given
-from rafters.engine.spec import CONSTEXPR, SCALAR, Spec
+from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
 from rafters.operator import call_text, gate, registration, switches
@@ -93,9 +93,8 @@ class Op:
         if found is None:
             found = self.form.build(named, given, self._variants, current.pdl)
             _keep(self._other_plans, key, found)
-            tensors_only = all(named[p.name] is None or isinstance(named[p.name], torch.Tensor) for p in self.spec.tensors)
-            if not given and tensors_only and call_text.may_be_remembered(arguments) and not any(p.mutated for p in parameters):
-                _keep(self._plans, self._key(*arguments), found.run)
+            if not given and self._may_be_remembered(arguments, found):
+                _keep(self._plans, self._key(*arguments), self._unless_negative(found.run, call_text.may_be_negative(arguments)))
         else:
             for name, dtype in found.resolved.numbers.items():
                 check_number(self.name, name, named[name], dtype)
@@ -108,6 +107,26 @@ class Op:
             if not tensor.is_inference():  # a saved tensor that was overwritten must be noticed by autograd
                 torch.autograd.graph.increment_version(tensor)
         return result
+
+    def _may_be_remembered(self, arguments: tuple[Any, ...], plan: plans.Plan) -> bool:
+        """May the generated call find this plan by its key alone? Not where numbers stand for tensors, where the default dtype decided
+        (a floating-point result of no floating-point tensor), or where something is overwritten, which is checked each time."""
+        values = [a for p, a in zip(self.spec.parameters, arguments, strict=True) if p.kind in (TENSOR, INDEX)]
+        tensors = [a for a in values if isinstance(a, torch.Tensor)]
+        plain = all(a is None or isinstance(a, torch.Tensor) for a in values) and not any(p.mutated for p in self.spec.parameters)
+        return plain and (any(t.dtype.is_floating_point for t in tensors) or not plan.resolved.common.is_floating_point)
+
+    def _unless_negative(self, run: Any, suspects: list[int]) -> Any:
+        """`run`, which looks first where a tensor's strides do not rule the negative bit out (and then negates, as PyTorch does)."""
+        if not suspects:
+            return run
+
+        def guarded(*arguments: Any) -> Any:
+            if any(arguments[i].is_neg() for i in suspects):
+                return self._slow(tuple(a.resolve_neg() if isinstance(a, torch.Tensor) else a for a in arguments), None)
+            return run(*arguments)
+
+        return guarded
 
     def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
         return dict(zip((p.name for p in self.spec.parameters), arguments, strict=True))
