@@ -259,6 +259,32 @@ def test_a_lazily_negated_tensor_after_a_plain_one(device):
             assert torch.equal(rafters.add(plain, plain), plain + plain)
 
 
+def test_no_plan_ever_sees_the_negative_bit(monkeypatch):
+    """On the CPU PyTorch's own kernels would honour the bit and hide a plan that does not; so look at what a plan is given."""
+    op, seen = rafters.sub, []
+    kept = type(op)._run
+    monkeypatch.setattr(
+        type(op), "_run", lambda self, arguments, given=(): (seen.append(arguments), kept(self, arguments, given))[1]
+    )
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    op.forget_plans()
+    for call in (op, torch.ops.rafters.sub, op):
+        assert call(z.conj().imag, 1.0 if call is op else z.real).tolist() == ([-3, 3] if call is op else [-3, 1])
+    assert seen
+    assert not any(isinstance(a, torch.Tensor) and a.is_neg() for arguments in seen for a in arguments)
+
+
+def test_a_lazily_negated_tensor_is_not_written_to():
+    z = torch.tensor([1 + 2j, 3 - 4j])
+    with pytest.raises(rafters.ArgumentError, match="lazily negated"):
+        bump_(z.conj().imag)
+    with pytest.raises(rafters.ArgumentError, match="lazily negated"):
+        torch.ops.t_sound.bump_(z.conj().imag)
+    with pytest.raises(rafters.ArgumentError, match="argument 'out'"):
+        rafters.add(z.real, 1.0, out=z.conj().imag)
+    assert z.imag.tolist() == [2, -4]
+
+
 def test_calls_that_are_remembered():
     """Integers, 0-d tensors and even strides are found by their key like any other call."""
     x = torch.arange(8)

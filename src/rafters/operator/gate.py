@@ -28,6 +28,15 @@ NAMES: dict[str, Any] = {
 }
 
 
+def without_negative_bit(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with lazily negated tensors negated, as PyTorch does before a kernel runs.
+
+    Not left to the dispatcher: its fallback for the negative bit lies below the Autograd key, where a plain call goes straight to its
+    plan and would read the memory as it stands.
+    """
+    return tuple(a.resolve_neg() if isinstance(a, torch.Tensor) and a.is_neg() else a for a in arguments)
+
+
 def needs_dispatch(arguments: tuple[Any, ...]) -> bool:
     """The same question for any arguments, one by one; the generated call asks it in one expression."""
     if transforms_or_modes():
@@ -37,7 +46,7 @@ def needs_dispatch(arguments: tuple[Any, ...]) -> bool:
 
 
 def _needs_dispatch(tensor: torch.Tensor, gradients: bool) -> bool:
-    return type(tensor) not in PLAIN or tensor.is_neg() or (gradients and tensor.requires_grad) or tensor.device.type == "meta"
+    return type(tensor) not in PLAIN or (gradients and tensor.requires_grad) or tensor.device.type == "meta"
 
 
 is_compiling = torch.compiler.is_compiling

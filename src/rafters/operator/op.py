@@ -79,6 +79,7 @@ class Op:
     def _slow(self, arguments: tuple[Any, ...], out: Any) -> Any:
         """Every call that the generated function does not know: the first of its kind, numbers for tensors, out=, gradients."""
         self._check_arguments(arguments)
+        arguments = gate.without_negative_bit(arguments)
         given = self._given(out)
         if gate.needs_dispatch((*arguments, *given)):
             return self._dispatched(arguments, out)
@@ -122,9 +123,7 @@ class Op:
             return run
 
         def guarded(*arguments: Any) -> Any:
-            if any(arguments[i].is_neg() for i in suspects):
-                return self._slow(tuple(a.resolve_neg() if isinstance(a, torch.Tensor) else a for a in arguments), None)
-            return run(*arguments)
+            return self._slow(arguments, None) if any(arguments[i].is_neg() for i in suspects) else run(*arguments)
 
         return guarded
 
@@ -150,6 +149,8 @@ class Op:
         for p, value in zip(self.spec.parameters, arguments, strict=True):
             if isinstance(value, torch.Tensor) and value.layout is not torch.strided:
                 raise argument_error(self.name, p.name, f"layout {value.layout}", "a strided (dense) tensor")
+            if p.mutated and isinstance(value, torch.Tensor) and value.is_neg():
+                raise argument_error(self.name, p.name, "a lazily negated tensor", "plain memory to write to (.resolve_neg())")
             if p.kind == SCALAR and not isinstance(value, bool | int | float | torch.SymInt | torch.SymFloat):
                 raise argument_error(self.name, p.name, type(value).__name__, f"a Python {p.type.__name__}")
             if p.kind == SCALAR and p.type is int and isinstance(value, float):

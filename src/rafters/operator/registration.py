@@ -135,6 +135,8 @@ def _implement(op: Any, library: torch.library.Library, name: str) -> None:
     differentiate = differentiable(op)
 
     def autograd(*arguments: Any) -> Any:
+        op._check_arguments(arguments)
+        arguments = gate.without_negative_bit(arguments)
         if any(isinstance(a, torch.Tensor) and a.device.type == "meta" for a in arguments):
             return fake(*arguments)
         if gate.needs_composite(arguments):
