@@ -10,7 +10,9 @@ import torch
 import rafters
 from rafters import lang, tl
 from rafters.engine import inspect as inspection
+from rafters.engine.facts import facts
 from rafters.engine.target import parse_target
+from rafters.testing.kernels import prepare
 
 ROOT = Path(__file__).parents[2]
 FP8 = torch.float8_e4m3fn
@@ -139,6 +141,19 @@ def test_kernels_of_the_probes(op: rafters.Op, target: str) -> None:
         if record["aligned"] and target != "gfx942":
             # the narrowest operand decides how wide the others can be; codes of one byte leave 64-bit stores to eight elements
             assert record["hot"]["load_bits"] >= 64, record
+
+
+@pytest.mark.parametrize("width", [64, 128, 200, 201, 4096])
+def test_the_order_of_a_reduction_does_not_depend_on_the_number_of_rows(width: int) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    found = {}
+    for rows in (1, 2, 7, 1000):
+        x, weight = (torch.empty(*shape, dtype=torch.bfloat16, device="meta") for shape in ((rows, width), (width,)))
+        made = prepare(rms_norm_fp8, (x, weight, 1e-6))
+        names = [name for name, kind in made.recipe.signature if kind != "constexpr"]
+        found[rows] = facts(made.compile(), names).reduce_layout
+    assert all(layouts == found[1] for layouts in found.values()), found
+    assert found[1]
 
 
 def test_trace_and_engine_know_no_op_by_name() -> None:

@@ -127,7 +127,7 @@ def lay_out(
         )
     if not rowwise and not indices and (linear := _linear(domain, memory, inputs, outputs, warp_size, config)):
         return linear
-    return _tiled(op, domain, memory, inputs, indices, outputs, rowwise, warp_size, config)
+    return _tiled(op, shape, domain, memory, inputs, indices, outputs, rowwise, warp_size, config)
 
 
 def _slots(entries: Sequence[Operand | Slot], kinds: dict[str, str]) -> tuple[Slot, ...]:
@@ -189,6 +189,7 @@ def _linear(
 
 def _tiled(
     op: str,
+    whole: Shape,
     domain: Domain,
     memory: Sequence[Operand],
     inputs: Sequence[Operand | Slot],
@@ -201,13 +202,19 @@ def _tiled(
     """Rows and columns in tiles; the dimensions further out by the program's index."""
     shape, strides = domain.shape, dict(zip((o.name for o in memory), domain.strides, strict=True))
     if len(shape) == 1:
-        shape, strides = (1, *shape), {name: (0, *s) for name, s in strides.items()}
+        # one row: of a row-wise op it has the stride that a second one would have, so that the kernel is the same
+        next_row = {TILE: shape[0], ROW: 1, COLUMN: 0, POINT: 0}
+        shape = (1, *shape)
+        strides = {o.name: (next_row[row_kind(o.shape, whole)] if rowwise else 0, *strides[o.name]) for o in memory}
     col = len(shape) - 1
     row = col - 1
     if not rowwise:
         row = _crossing_dimension(shape, [strides[o.name] for o in memory if o.index is None])
     outer = [d for d in range(len(shape)) if d not in (row, col)]
-    kinds = {o.name: _kind(strides[o.name][row], strides[o.name][col], o in outputs) for o in memory}
+    kinds = {
+        o.name: row_kind(o.shape, whole) if rowwise else _kind(strides[o.name][row], strides[o.name][col], o in outputs)
+        for o in memory
+    }
     crossing = any(strides[o.name][row] == 1 and strides[o.name][col] > 1 for o in memory)
     if rowwise:
         cols = next_power_of_two(shape[col])
@@ -254,6 +261,16 @@ def _tiled(
     ordered = tuple(shape[d] for d in (*outer, row, col))
     constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "INDEX": "int64" if long else "int32"}
     return Layout(form, arguments, constants, grid, warps, align, wide, ordered)
+
+
+def row_kind(shape: Shape, domain: Shape) -> str:
+    """How an operand varies over the rows and columns of a row-wise op.
+
+    By its shape, never by strides or the number of rows: one row, or a row repeated, has to get the kernel that many rows get.
+    """
+    along = bool(shape) and shape[-1] == domain[-1]
+    down = len(shape) == len(domain) and (any(n != 1 for n in shape[:-1]) or all(n == 1 for n in domain[:-1]))
+    return (TILE if down else COLUMN) if along else (ROW if down else POINT)
 
 
 def _kind(row: int, col: int, output: bool) -> str:

@@ -9,7 +9,7 @@ from rafters import dtypes
 from rafters._version import __version__
 from rafters.engine import codegen, layout, module, variant
 from rafters.engine.call import Resolved, resolve
-from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, ROW, TILE, Slot
+from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, TILE, Slot
 from rafters.engine.layout import Config, Layout, Operand
 from rafters.engine.piece import Piece
 from rafters.engine.results import outputs_of, result_names
@@ -109,14 +109,6 @@ def kernel_text(
     return codegen.module_text(spec.name, laid.form, compute_rows, title, __version__), None
 
 
-def piece_kind(piece: Piece, shape: tuple[int, ...]) -> str:
-    """How a piece varies over the rows and columns of a row-wise op; a dimension of size 1 that it has counts as varying."""
-    along = bool(piece.shape) and piece.shape[-1] == shape[-1]
-    ahead = shape[:-1]
-    down = len(piece.shape) == len(shape) and (any(n != 1 for n in piece.shape[:-1]) or all(n == 1 for n in ahead))
-    return (TILE if down else COLUMN) if along else (ROW if down else POINT)
-
-
 def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tracing.Graph:
     """The graph of the body for the dtypes (and, row-wise, the kinds) of a call."""
     pieces = {p.name: p for p in resolved.inputs}
@@ -130,7 +122,7 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tra
             constants[parameter.name] = None
         else:
             piece = pieces.get(parameter.name)
-            kind = POINT if piece is None else piece_kind(piece, resolved.shape) if spec.rowwise else TILE
+            kind = POINT if piece is None else layout.row_kind(piece.shape, resolved.shape) if spec.rowwise else TILE
             inputs[parameter.name] = (resolved.values[parameter.name], kind)
     # by their text: 1, 1.0 and True are equal to Python, and so are 0.0 and -0.0
     key = (tuple(inputs.items()), repr(constants))
