@@ -52,3 +52,13 @@ class Form:
     def memory(self) -> tuple[Slot, ...]:
         """The slots that have a pointer, in the order of the kernel's arguments."""
         return tuple(s for s in (*self.inputs, *self.indices, *self.outputs) if s.in_memory)
+
+
+def row_kind(shape: tuple[int, ...], domain: tuple[int, ...]) -> str:
+    """How an operand varies over the rows and columns of a row-wise op.
+
+    By its shape, never by strides or the number of rows: one row, or a row repeated, has to get the kernel that many rows get.
+    """
+    along = bool(shape) and shape[-1] == domain[-1]
+    down = len(shape) == len(domain) and (any(n != 1 for n in shape[:-1]) or all(n == 1 for n in domain[:-1]))
+    return (TILE if down else COLUMN) if along else (ROW if down else POINT)

@@ -21,6 +21,7 @@ from rafters.engine.form import (
     WHOLE_ROWS,
     Form,
     Slot,
+    row_kind,
 )
 from rafters.engine.geometry import Domain, Shape, Strides
 from rafters.errors import ArgumentError
@@ -261,16 +262,6 @@ def _tiled(
     ordered = tuple(shape[d] for d in (*outer, row, col))
     constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "INDEX": "int64" if long else "int32"}
     return Layout(form, arguments, constants, grid, warps, align, wide, ordered)
-
-
-def row_kind(shape: Shape, domain: Shape) -> str:
-    """How an operand varies over the rows and columns of a row-wise op.
-
-    By its shape, never by strides or the number of rows: one row, or a row repeated, has to get the kernel that many rows get.
-    """
-    along = bool(shape) and shape[-1] == domain[-1]
-    down = len(shape) == len(domain) and (any(n != 1 for n in shape[:-1]) or all(n == 1 for n in domain[:-1]))
-    return (TILE if down else COLUMN) if along else (ROW if down else POINT)
 
 
 def _kind(row: int, col: int, output: bool) -> str:

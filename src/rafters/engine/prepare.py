@@ -122,7 +122,7 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tra
             constants[parameter.name] = None
         else:
             piece = pieces.get(parameter.name)
-            kind = POINT if piece is None else layout.row_kind(piece.shape, resolved.shape) if spec.rowwise else TILE
+            kind = POINT if piece is None else row_kind(piece.shape, resolved.shape) if spec.rowwise else TILE
             inputs[parameter.name] = (resolved.values[parameter.name], kind)
     # by their text: 1, 1.0 and True are equal to Python, and so are 0.0 and -0.0
     key = (tuple(inputs.items()), repr(constants))
