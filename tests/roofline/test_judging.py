@@ -8,7 +8,7 @@ import pytest
 from rafters import device as devices
 from rafters.errors import MeasureError
 from rafters.roofline import Results, compare
-from rafters.roofline.judging import judge, judge_pair, summary, verdict
+from rafters.roofline.judging import judge, judge_pair, missing, summary, verdict
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,21 @@ def test_files_are_matched_by_row():
     rows = compare(before, after)
     assert [(r.name, r.verdict) for r in rows] == [("b", "SLOWER")]
     assert summary(rows) == "1 rows: 1 SLOWER"
+
+
+def test_a_row_that_became_an_error_is_failed_and_others_are_named():
+    before = Results([made.measurement("a"), made.measurement("b"), made.measurement("c")], source="before")
+    after = Results([made.measurement("a")], source="after", errors={("b", "4096x4096", "bf16"): "CompileError: no"})
+    rows = compare(before, after)
+    assert [(r.name, r.verdict, r.reason) for r in rows] == [("a", "SAME", ""), ("b", "FAILED", "CompileError: no")]
+    assert (rows[1].before_s, rows[1].after_s) == (1e-3, None)
+    assert missing(before, after) == ["c (ours) 4096x4096 bf16"]
+
+
+def test_the_last_of_a_repeated_row_counts():
+    before = Results([made.measurement(median=9e-3), made.measurement()])
+    after = Results([made.measurement(median=9e-3), made.measurement()])
+    assert [r.verdict for r in compare(before, after)] == ["SAME"]
 
 
 def test_nothing_in_common_and_other_devices_are_refused():

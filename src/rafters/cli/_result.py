@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from rafters.device import Environment
-from rafters.roofline import Ceilings, Measurement
+from rafters.roofline import Ceilings, Measurement, Results
 from rafters.roofline.measurement import INVALID, WRONG, write_lines
 
 DASH = "–"
@@ -140,6 +140,17 @@ class Bench:
             if row.error:
                 found.append({"type": "error", "name": row.op, "shape": row.shape, "dtype": row.dtype, "error": row.error})
         return found
+
+    @property
+    def results(self) -> Results:
+        """What `read` gives for the file that `write` makes."""
+        return Results(
+            [m for row in self.rows for m in row.measurements],
+            [self.roof] if self.roof else [],
+            {self.environment.id: self.environment},
+            "this run",
+            {(row.op, row.shape, row.dtype): row.error for row in self.rows if row.error},
+        )
 
     def write(self, path: Path) -> None:
         """JSON lines: the environment, the ceilings, then the records. A file that is there is added to."""

@@ -14,15 +14,17 @@ from rich.console import Console
 
 from rafters import device as devices
 from rafters.cli import _arguments, _correct, _ops, _peers, _shapes
+from rafters.cli._judged import Judged
 from rafters.cli._machine import gpu_problem
 from rafters.cli._result import Bench, Row
 from rafters.cli._shapes import Case
 from rafters.dtypes import dtype_name, parse_dtype
 from rafters.errors import RaftersError
 from rafters.operator import Op
-from rafters.roofline import Ceilings, ceilings, race
+from rafters.roofline import Ceilings, Results, ceilings, race, read
 from rafters.roofline import check as checking
-from rafters.roofline.measurement import WRONG
+from rafters.roofline.judging import same_device
+from rafters.roofline.measurement import WRONG, writable
 from rafters.roofline.rotation import fresh
 
 # The default run covers some twenty cases in a minute on a GPU, in two on a small CPU: what a case may take.
@@ -166,12 +168,23 @@ def main(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", "--output", help="File of JSON lines. [rafters-bench-DATE.jsonl]")
     ] = None,
+    baseline: Annotated[Path | None, typer.Option(help="Results of an earlier run, to judge every row against.")] = None,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, help="With --baseline: share of the time within which a row is the same.")
+    ] = 0.02,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
 ) -> None:
-    """Check ops against float64, time them beside PyTorch, and place them on the roofline."""
+    """Check ops against float64, time them beside PyTorch, and place them on the roofline.
+
+    Exit status 1 if a result is wrong, nothing ran, or a row is SLOWER or FAILED against --baseline.
+    """
     console, errors = Console(), Console(stderr=True)
     if not console.is_terminal:
         console.width = 160
+    path = out or Path(f"rafters-bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
+    # What cannot be read or written is found before the measuring, not after.
+    before = _baseline(baseline, device) if baseline else None
+    writable(path)
     with errors.status("starting") as status:
         result = bench(
             ops,
@@ -183,10 +196,11 @@ def main(
             peers=peers,
             progress=lambda text: status.update(text),
         )
-    path = out or Path(f"rafters-bench-{datetime.now():%Y%m%d-%H%M%S}.jsonl")
     result.write(path)
     if json:
-        typer.echo(json_text.dumps({**result.to_json(), "file": str(path)}))
+        judged = Judged(before, result.results, threshold) if before else None
+        beside = {"baseline": judged.to_json()} if judged else {}
+        typer.echo(json_text.dumps({**result.to_json(), "file": str(path), **beside}))
     else:
         if result.environment.device.kind == "cpu":
             console.print("No GPU is used: these are figures of the CPU path. `rafters env` says what this machine has.")
@@ -194,5 +208,18 @@ def main(
         for line in result.remarks:
             console.print(line, style="yellow", markup=False, highlight=False)
         console.print(f"\n{path}", highlight=False)
-    if not result.ok:
+        judged = Judged(before, result.results, threshold) if before else None
+        for line in ["", *judged.lines()] if judged else []:
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not result.ok or (judged and not judged.ok):
         raise typer.Exit(1)
+
+
+def _baseline(path: Path, device: str | None) -> Results:
+    """The results to compare with. Raises RaftersError if they hold no time, or come from another device than `device`."""
+    found = read(path)
+    if not found.measurements:
+        raise RaftersError(f"--baseline {path}: no measurement in it")
+    here = devices.environment(_device(device or None))
+    same_device(found, Results(environments={here.id: here}, source="this machine"))
+    return found

@@ -21,6 +21,7 @@ from rafters.errors import MeasureError
 from rafters.roofline import Results, ceilings, measure, write
 from rafters.roofline.chart import model, terminal
 from rafters.roofline.declaring import measured
+from rafters.roofline.measurement import writable
 
 
 def main(
@@ -41,7 +42,7 @@ def main(
 ) -> None:
     """Measure a function on the roofline of this device. Bytes are counted if they are not given. Exit status 1 unless valid."""
     if output is not None:
-        write(output, [])  # a place that cannot be written is found before the measuring, not after
+        writable(output)  # found before the measuring, not after
     fn, where = load(function), devices.resolve(device)
     known = None if hot else ceilings(where, quick=True)
     found = []

@@ -9,7 +9,8 @@ import typer
 
 from rafters import device as devices
 from rafters.roofline import Ceilings, Results, ceilings, write
-from rafters.roofline.chart import model, save, terminal
+from rafters.roofline.chart import drawable, model, save, terminal
+from rafters.roofline.measurement import writable
 
 
 def main(
@@ -20,8 +21,10 @@ def main(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Also write a .jsonl, .svg, .png or .html file.")] = None,
 ) -> None:
     """Measure the ceilings of this device: bandwidth by mix and size, the floor under a launch, arithmetic."""
-    if output is not None and output.suffix == ".jsonl":
-        write(output, [])  # a place that cannot be written is found before the measuring, not after
+    if output is not None:  # what cannot be written is found before the measuring, not after
+        if output.suffix != ".jsonl":
+            drawable(output)
+        writable(output)
     where = devices.resolve(device)
     found = ceilings(where, quick=quick, refresh=refresh, progress=_progress if sys.stderr.isatty() else None)
     environment = devices.environment(where)

@@ -1,7 +1,7 @@
 """Two runs side by side: what changed, and whether it is more than noise."""
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from rafters.errors import MeasureError
@@ -34,19 +34,29 @@ class Judgement:
 
 
 def compare(before: Results, after: Results, *, threshold: float = 0.02) -> list[Judgement]:
-    """Judge every row that both runs hold. The threshold is a share of the time: 0.02 lets 2 % pass as SAME.
+    """Judge every row that both runs hold, the last one where a run repeats it. The threshold is a share of the time: 0.02 lets
+    2 % pass as SAME.
 
     FASTER or SLOWER if the whole interval of the ratio lies beyond the threshold, SAME if all of it lies within, AMBIGUOUS if it
-    does neither, FAILED if the row was right before and has no valid time now. Where both runs know the SM clock of a row that
-    arithmetic or latency limits (under half of its bandwidth ceiling), times are compared at the same clock.
+    does neither, FAILED if the row was right before and has no valid time now, or an error in its place. Where both runs know the
+    SM clock of a row that arithmetic or latency limits (under half of its bandwidth ceiling), times are compared at one clock.
     Raises MeasureError if the runs share no row, or come from different devices.
     """
-    _same_device(before, after)
+    same_device(before, after)
     old = {_key(m): m for m in before.measurements}
-    rows = [(old[_key(m)], m) for m in after.measurements if _key(m) in old]
+    new = {_key(m): m for m in after.measurements}
+    rows = [judge(old[key], m, threshold) for key, m in new.items() if key in old]
+    rows += [_failed(m, after.errors[_call(m)]) for key, m in old.items() if key not in new and m.ok and _call(m) in after.errors]
     if not rows:
         raise MeasureError(f"compare: {before.source} and {after.source} have no row in common")
-    return [judge(a, b, threshold) for a, b in rows]
+    return rows
+
+
+def missing(before: Results, after: Results) -> list[str]:
+    """The rows of `before` that `after` did not measure, as "name (provider) shape dtype"."""
+    done = {_key(m) for m in after.measurements}
+    left = {_key(m): m for m in before.measurements if _key(m) not in done and _call(m) not in after.errors}
+    return [f"{m.name} ({m.provider}) {m.shape} {m.dtype}" for m in left.values()]
 
 
 def judge(before: Measurement, after: Measurement, threshold: float) -> Judgement:
@@ -94,14 +104,23 @@ def _clock_factor(before: Measurement, after: Measurement) -> tuple[float, str]:
     return after.sm_mhz / before.sm_mhz, f"at the same SM clock ({before.sm_mhz} and {after.sm_mhz} MHz measured)"
 
 
-def _same_device(before: Results, after: Results) -> None:
+def same_device(before: Results, after: Results) -> None:
+    """Raises MeasureError if the runs name devices and have none in common: their times say nothing about a change."""
     names = [{e.device.name for e in r.environments.values()} for r in (before, after)]
     if names[0] and names[1] and not names[0] & names[1]:
         raise MeasureError(f"compare: different devices, {' + '.join(sorted(names[0]))} and {' + '.join(sorted(names[1]))}")
 
 
 def _key(m: Measurement) -> tuple[str, ...]:
-    return (m.name, m.provider, m.shape, m.dtype, m.state)
+    return (*_call(m), m.provider, m.state)
+
+
+def _call(m: Measurement) -> tuple[str, str, str]:
+    return (m.name, m.shape, m.dtype)
+
+
+def _failed(before: Measurement, error: str) -> Judgement:
+    return replace(_row(before, before, None, None, None, FAILED, error), after_s=None)
 
 
 def _row(

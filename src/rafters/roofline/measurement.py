@@ -108,6 +108,14 @@ def write_lines(path: str | Path, records: Iterable[Any]) -> None:
         raise MeasureError(f"results cannot be written to {path}: {error.strerror or error}") from error
 
 
+def writable(path: str | Path) -> None:
+    """Raises MeasureError if `path` cannot be written, so that this is known before the measuring. Leaves no file behind."""
+    was_there = Path(path).exists()
+    write_lines(path, [])
+    if not was_there:
+        Path(path).unlink(missing_ok=True)
+
+
 def read_lines(path: str | Path) -> Iterator[dict[str, Any]]:
     """Records of a file of JSON lines. Raises MeasureError, naming the line, for what is not JSON."""
     try:

@@ -1,4 +1,4 @@
-"""A result file read back: measurements, the ceilings they were judged by, and where they come from."""
+"""A result file read back: measurements, the ceilings they were judged by, where they come from, and what failed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -18,6 +18,8 @@ class Results:
     ceilings: list[Ceilings] = field(default_factory=list)
     environments: dict[str, Environment] = field(default_factory=dict)
     source: str = ""
+    # What a call (name, shape, dtype) that could not be measured raised.
+    errors: dict[tuple[str, str, str], str] = field(default_factory=dict)
 
     @property
     def roof(self) -> Ceilings | None:
@@ -50,6 +52,9 @@ def read(*paths: str | Path) -> Results:
                 case "environment":
                     environment = _environment(record, path)
                     found.environments[environment.id] = environment
+                case "error":
+                    call = (str(record.get("name")), str(record.get("shape")), str(record.get("dtype")))
+                    found.errors[call] = str(record.get("error"))
     if not found.measurements and not found.ceilings:
         raise MeasureError(f"{found.source}: no measurement and no ceilings in it")
     return found

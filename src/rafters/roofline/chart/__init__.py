@@ -6,13 +6,17 @@ from rafters.errors import MeasureError
 from rafters.roofline.chart import page, static
 from rafters.roofline.chart.model import Chart
 
+_WRITERS = {".html": page.save, ".svg": static.save, ".png": static.save}
+
+
+def drawable(path: str | Path) -> None:
+    """Raises MeasureError if `save` knows no such file, so that this is known before the measuring."""
+    suffix = Path(path).suffix
+    if suffix not in _WRITERS:
+        raise MeasureError(f"{path}: cannot draw a {suffix or 'file without suffix'}; wanted .html, .svg or .png")
+
 
 def save(chart: Chart, path: str | Path) -> None:
     """Write a chart as its file name says: .html, .svg or .png. Raises MeasureError for another suffix or a place that fails."""
-    match Path(path).suffix:
-        case ".html":
-            page.save(chart, path)
-        case ".svg" | ".png":
-            static.save(chart, path)
-        case other:
-            raise MeasureError(f"{path}: cannot draw a {other or 'file without suffix'}; wanted .html, .svg or .png")
+    drawable(path)
+    _WRITERS[Path(path).suffix](chart, path)
