@@ -18,8 +18,26 @@ def test_difference_per_layer():
     assert found.median == pytest.approx(2e-3)
 
 
+def test_a_drift_that_is_common_to_both_chains_cancels():
+    """Every block takes 0.05 % longer than the one before, whoever runs: ten times the call."""
+    blocks = itertools.count()
+
+    class Drifting(fakes.FakeTimer):
+        def __init__(self, seconds):
+            super().__init__(iter(()))
+            self.seconds = seconds
+
+        def collect(self):
+            return [self.seconds * (1 + 0.0005 * next(blocks))] * 3
+
+    chains = [Drifting(10e-3 + 24 * 0.5e-6), Drifting(10e-3)]
+    found = sandwich._differences(chains, 24, 4, 5.0, lambda: None, itertools.count(0.0, 0.1).__next__)
+    assert found.median == pytest.approx(0.5e-6, rel=0.1)
+    assert found.ci_high - found.ci_low < 0.1 * found.median
+
+
 def test_noise_ends_at_the_time_limit():
-    noisy = fakes.FakeTimer(itertools.cycle([1e-3, 2e-3, 3e-3, 9e-3]))
+    noisy = fakes.FakeTimer(itertools.cycle([1e-3 * (7 * i % 31) for i in range(31)]))
     ticks = itertools.count(0.0, 0.01)
     found = sandwich._differences([noisy, fakes.FakeTimer(itertools.repeat(0.0))], 1, 4, 1.0, lambda: None, lambda: next(ticks))
     assert found.ci_low < found.ci_high

@@ -27,8 +27,8 @@ def sandwiched(
     """Seconds per call of `fn` inside a chain: (chain of product, fn) minus (chain of products), divided by `layers`.
 
     The product [rows, inner] x [inner, columns] writes into the first argument, a floating-point matrix; its weights come
-    from memory, not from cache. The two chains alternate in one process; the summary is over the differences of their rounds,
-    so it may be negative where the product hides the call or the noise is larger than the call.
+    from memory, not from cache. The two chains alternate in one process; the summary is over the differences of rounds of four
+    blocks (A, B, B, A), so it may be negative where the product hides the call or the noise is larger than the call.
     Raises MeasureError if the first argument is no matrix that a product can write.
     """
     target = args[0] if args and isinstance(args[0], torch.Tensor) else None
@@ -77,15 +77,13 @@ def _differences(
         sampling.warm_up(timer, read_clocks, sampling.WARM_UP_S / 2, now)
     found: list[float] = []
     start = now()
-    turn = 0
     while True:
-        medians = [0.0, 0.0]
-        for i in (0, 1) if turn % 2 else (1, 0):
+        twice = [0.0, 0.0]
+        for i in (0, 1, 1, 0):  # a drift over the round falls on both chains alike
             chains[i].enqueue()
-            medians[i] = summarize(chains[i].collect()).median
-        found.append((medians[0] - medians[1]) / layers)
+            twice[i] += summarize(chains[i].collect()).median
+        found.append((twice[0] - twice[1]) / 2 / layers)
         summary = summarize(found)
         narrow = summary.ci_high - summary.ci_low <= 0.02 * abs(summary.median)
-        if (turn + 1 >= min_rounds and narrow) or now() - start >= time_limit_s:
+        if (len(found) >= min_rounds and narrow) or now() - start >= time_limit_s:
             return summary
-        turn += 1
