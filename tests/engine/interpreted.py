@@ -27,24 +27,35 @@ def execute(op, arguments, config):
     written = {p.argument: owners[i] for p, (i, _, _) in zip(made.outputs, made.resolved.outputs, strict=True)}
     tensors = {**named, **written}
     pieces = {module.slot_name(p.name): p for p in (*made.resolved.inputs, *made.resolved.indices, *made.outputs)}
-    constants = dict(made.recipe.constants)
+    buffers = {}
+    for stage in made.stages:
+        launch(stage, pieces, tensors, named, buffers)
+    return made.layout, guards
+
+
+def launch(stage, pieces, tensors, named, buffers):
+    """One kernel of a call; buffers between kernels are made, and poisoned, where they first occur."""
+    constants = dict(stage.recipe.constants)
     values = []
-    for name, kind in made.recipe.signature:
-        if kind.startswith("*"):
-            piece = pieces[name.removesuffix("_ptr")]
+    for name, kind in stage.recipe.signature:
+        slot = name.removesuffix("_ptr")
+        if kind.startswith("*") and slot in stage.buffers:
+            buffer = stage.buffers[slot]
+            values.append(buffers.setdefault(buffer.name, torch.full(buffer.shape, float("nan"), dtype=buffer.dtype)))
+        elif kind.startswith("*"):
+            piece = pieces[slot]
             tensor = tensors[piece.argument]
             values.append(tensor.as_strided((1,), (1,), tensor.storage_offset() + piece.offset))
         elif kind == "constexpr":
             value = constants[name]
             values.append(getattr(tl, value) if isinstance(value, TypeName) else value)
-        elif name in made.layout.arguments:
-            values.append(made.layout.arguments[name].value)
+        elif name in stage.layout.arguments:
+            values.append(stage.layout.arguments[name].value)
         else:
             number = next(v for n, v in named.items() if module.slot_name(n) == name)
             values.append(number.item() if isinstance(number, torch.Tensor) else number)
-    kernel = module.jit_function(made.recipe.text, made.recipe.kernel, made.recipe.body)
-    kernel[(made.layout.grid,)](*values)
-    return made.layout, guards
+    kernel = module.jit_function(stage.recipe.text, stage.recipe.kernel, stage.recipe.body)
+    kernel[(stage.layout.grid,)](*values)
 
 
 def compare(label, op, arguments, config=None):
@@ -60,7 +71,8 @@ def compare(label, op, arguments, config=None):
     for guard, want in zip(guards, wanted, strict=True):
         if written := guard.overrun():
             faults.append(f"{label}: wrote outside at {written}")
-        faults += [f"{label}: {fault}" for fault in apart(guard.tensor, want)]
+        summed = any(output.sum_to for output in op.spec.outputs)  # in another order than the CPU's
+        faults += [f"{label}: {fault}" for fault in apart(guard.tensor, want, 2e-4 if summed else 1e-6)]
     for p, mine, theirs, old in zip(op.spec.parameters, arguments, copies, before, strict=True):
         if p.mutated:
             faults += [f"{label}: {p.name}: {fault}" for fault in apart(mine, theirs)]
@@ -69,9 +81,9 @@ def compare(label, op, arguments, config=None):
     return layout, faults
 
 
-def apart(got, want):
+def apart(got, want, atol=1e-6):
     try:
-        torch.testing.assert_close(got.float(), want.float(), rtol=1e-5, atol=1e-6, equal_nan=True)
+        torch.testing.assert_close(got.float(), want.float(), rtol=1e-5, atol=atol, equal_nan=True)
     except AssertionError as problem:
         return [str(problem).replace("\n", " ")]
     return []
@@ -156,8 +168,37 @@ def situations():
         yield f"norm {rows}x{cols} pitched", ops.norm, (made((rows, cols), "pitched"), made((cols,), "stepped", 1), 1e-6), None
         yield f"shares {rows}x{cols}", ops.shares, (x,), None
     yield "norm of columns", ops.norm, (made((9, 33), "transposed"), made((33,), seed=1), 1e-6), None
+    yield from sums(small)
     for shape in ((2, 3, 33), (3, 2, 70)):
         yield f"norm {shape}", ops.norm, (made(shape, "rotated"), made(shape[-1:], seed=1), 1e-6), None
+
+
+def sums(small):
+    """Results summed to the shape of an argument: every pattern of missing dimensions, one and several programs a sum."""
+    for shape, other in (
+        ((23, 65), (65,)),
+        ((2100, 65), (65,)),
+        ((23, 65), (23, 1)),
+        ((23, 200), (1, 1)),
+        ((1000,), ()),
+        ((70000,), ()),
+        ((4, 5, 70), (70,)),
+        ((4, 5, 70), (4, 1, 70)),
+        ((4, 5, 70), (5, 1)),
+        ((4, 5, 70), (4, 1, 1)),
+        ((4, 5, 70), (1, 5, 1)),
+        ((64, 3), (3,)),
+        ((1, 70), (70,)),
+        ((3, 1), (3, 1)),
+    ):
+        for layout in ("contiguous", "transposed", "pitched") if len(shape) == 2 else ("contiguous", "rotated"):
+            x = made(shape, layout)
+            yield f"sum {shape} to {other} {layout}", ops.sums, (x, made(shape, seed=1), made(other, seed=2)), None
+        if len(x) < 100:
+            yield f"sum {shape} to {other} small", ops.sums, (made(shape), made(shape, seed=1), made(other, seed=2)), small
+    yield "sums in two directions", ops.sums_two, (made((7, 9, 40)), made((9, 40), seed=1), made((7, 1, 40), seed=2)), small
+    yield "sums in all directions", ops.sums_two, (made((7, 9, 40)), made((9, 1), seed=1), made((7, 1, 1), seed=2)), None
+    yield "a gradient that is one number", ops.sums, (made((23, 65)), made((1, 1), seed=1).expand(23, 65), made((65,))), None
 
 
 def unique(index):

@@ -68,3 +68,13 @@ def shares(x):
     peak = lang.row_max(x)
     e = lang.exp(x - peak)
     return lang.div(e, lang.row_sum(e)), peak, lang.row_min(x)
+
+
+@rafters.elementwise(name="t_engine::sums", outputs=(Output("x", sum_to="x"), Output("w", sum_to="w")))
+def sums(x, gradient, w):
+    return gradient * w, gradient * x
+
+
+@rafters.elementwise(name="t_engine::sums_two", outputs=(Output("a", sum_to="a"), Output(), Output("b", sum_to="b")))
+def sums_two(x, a, b):
+    return x * b, a * b, x * a

@@ -13,6 +13,8 @@ FORMS = {
     "strided/tiled/True/None",
     "rows/whole_rows/False/None",
     "strided/whole_rows/True/None",
+    "rows/summed/False/None",
+    "strided/summed/True/None",
 }
 PROGRAM = "import sys; sys.path.insert(0, sys.argv[1]); import interpreted; sys.exit(interpreted.main(int(sys.argv[2]), 2))"
 

@@ -205,9 +205,21 @@ def _results(
             target = arguments[first.into]
             results.append(Result(dtype, tuple(target.shape), tuple(target.stride()), first.into))
         else:
-            results.append(_new_result(first, dtype, shape, layouts, spec.rowwise))
+            summed = None if first.sum_to is None else _summed_shape(spec.name, first.sum_to, arguments[first.sum_to], shape)
+            results.append(_new_result(first, dtype, shape, layouts, spec.rowwise, summed))
         outputs += [(len(results) - 1, View(first.into or "", output.part, output.rows), dtype) for output in group]
     return tuple(results), tuple(outputs)
+
+
+def _summed_shape(op: str, name: str, value: Any, domain: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the argument to which a result is summed."""
+    if not isinstance(value, torch.Tensor):
+        raise argument_error(op, name, type(value).__name__, "a tensor (a result is summed to its shape)")
+    shape = tuple(value.shape)
+    fits = len(shape) <= len(domain) and all(n in (1, m) for n, m in zip(shape[::-1], domain[::-1], strict=False))
+    if not fits:
+        raise argument_error(op, name, f"shape {shape}", f"a shape that broadcasts to {domain} (a result is summed to it)")
+    return shape
 
 
 def _new_result(
@@ -216,7 +228,10 @@ def _new_result(
     shape: tuple[int, ...],
     layouts: Sequence[tuple[tuple[int, ...], tuple[int, ...]]],
     rowwise: bool,
+    summed: tuple[int, ...] | None,
 ) -> Result:
+    if summed is not None and summed != shape:
+        return Result(dtype, summed, geometry.contiguous_strides(summed))
     if output.per_row:
         rows = (*shape[:-1], 1)
         return Result(dtype, rows, geometry.contiguous_strides(rows))
@@ -239,8 +254,9 @@ def output_pieces(spec: Spec, resolved: Resolved, indices: dict[str, Piece], nam
             index = indices[view.rows]
             index = replace(index, shape=index.shape[: resolved.index_ranks[view.rows]])
             piece = gather(spec.name, piece, index, rank)
-        expected = (*resolved.shape[:-1], 1) if spec.outputs[len(pieces)].per_row else resolved.shape
-        if tuple(piece.shape) != tuple(expected):
+        output = spec.outputs[len(pieces)]
+        expected = (*resolved.shape[:-1], 1) if output.per_row else resolved.shape
+        if output.sum_to is None and tuple(piece.shape) != tuple(expected):
             raise argument_error(
                 spec.name, piece.argument, f"shape {tuple(result.shape)}", f"shape {tuple(expected)} (the result's)"
             )

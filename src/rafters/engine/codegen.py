@@ -6,7 +6,7 @@ names for values, UPPER for compile-time parameters.
 
 from collections.abc import Callable, Sequence
 
-from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, LINEAR, NUMBER, POINT, ROW, ROWS, TILE, WHOLE_ROWS, Form, Slot
+from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, LINEAR, NUMBER, POINT, ROW, ROWS, SUMMED, TILE, WHOLE_ROWS, Form, Slot
 
 Compute = Callable[[str], list[str]]  # the mask of the arm ("" where there is none) -> the lines that make the outputs
 
@@ -35,9 +35,11 @@ _DOCS = {
 }
 _SPLIT = "A full block needs no mask, so that its accesses stay 128 bits wide for every size; only the last block pays for one."
 
+_SUMS = "A program walks down STEPS tiles and leaves one sum for them; full tiles need no mask."
+
 
 def kernel_name(op: str, form: Form) -> str:
-    return f"{op}_{form.layout}_kernel"
+    return f"{op}_{form.layout}_{'sum_' if form.walk == SUMMED else ''}kernel"
 
 
 def arguments(form: Form) -> list[str]:
@@ -55,8 +57,8 @@ def arguments(form: Form) -> list[str]:
     names += ["rows", "cols", *(f"n{k}" for k in range(form.outer))]
     for s in form.memory:
         names += [f"{s.name}_o{k}" for k in range(form.outer)]
-        names += [f"{s.name}_s0"] if s.kind in (TILE, ROW) else []
-        names += [f"{s.name}_s1"] if s.kind in (TILE, COLUMN) else []
+        names += [f"{s.name}_s0"] if s.kind in (TILE, ROW) or s.summed else []
+        names += [f"{s.name}_s1"] if s.kind in (TILE, COLUMN) or s.summed else []
         names += [f"{s.name}_sx", f"{s.name}_nx"] if s.index else []
     return names
 
@@ -65,8 +67,10 @@ def compile_time(form: Form) -> list[str]:
     """Names of the compile-time parameters, in order."""
     names = [s.name for s in form.inputs if s.kind == CONSTEXPR]
     names += [f"{s.name.upper()}_AS" for s in (*form.inputs, *form.outputs) if s.in_memory]
+    names += [f"{s.name.upper()}_SUM" for s in form.outputs if s.summed]
     names += [f"{s.name.upper()}_MISSING" for s in form.inputs if s.index]
     names += ["BLOCK", "INDEX"] if form.walk == LINEAR else ["ROWS", "COLS", "INDEX"]
+    names += ["STEPS"] if form.walk == SUMMED else []
     names += ["WRAP"] if form.walk == LINEAR and form.layout == ROWS else []
     return [*names, "PDL"]
 
@@ -79,12 +83,15 @@ def body_call(form: Form, returned: Sequence[str]) -> Compute:
 
 def module_text(op: str, form: Form, compute: Compute, title: str, version: str, imports: str = "") -> str:
     """The whole generated module."""
-    doc = _DOCS[form.layout] + (f"\n{_SPLIT}" if form.split and form.walk != WHOLE_ROWS else "")
+    doc = _DOCS[form.layout] + (
+        f"\n{_SUMS}" if form.walk == SUMMED else f"\n{_SPLIT}" if form.split and form.walk != WHOLE_ROWS else ""
+    )
     declared = [*arguments(form), *(f"{name}: tl.constexpr" for name in compile_time(form))]
     head = _HEADER.format(
         title=title, doc=doc, version=version, kernel=kernel_name(op, form), arguments=",\n    ".join(declared), imports=imports
     )
-    lines = _linear(form, compute) if form.walk == LINEAR else _tiled(form, compute)
+    write = {LINEAR: _linear, SUMMED: _summed}.get(form.walk, _tiled)
+    lines = write(form, compute)
     return head + "\n".join(f"    {line}".rstrip() for line in lines) + "\n"
 
 
@@ -113,19 +120,24 @@ def _linear(form: Form, compute: Compute) -> list[str]:
     return [*lines, "if n - i_start >= BLOCK:", *_indent(_arm(form, compute, "")), "else:", *_indent(masked)]
 
 
-def _tiled(form: Form, compute: Compute) -> list[str]:
-    whole = form.walk == WHOLE_ROWS
+def _program(form: Form, rows_a_program: str) -> list[str]:
+    """The program's place: outer dimensions (whose offsets are added to the pointers), block of rows, block of columns."""
     lines = ["i_row = tl.program_id(0).to(INDEX)"]
-    if not whole:
+    if form.walk != WHOLE_ROWS:
         lines += ["col_blocks = tl.cdiv(cols, COLS)", "i_col = i_row % col_blocks", "i_row = i_row // col_blocks"]
     if form.outer:
-        lines += ["row_blocks = tl.cdiv(rows, ROWS)", "i_outer = i_row // row_blocks", "i_row = i_row % row_blocks"]
+        lines += [f"row_blocks = tl.cdiv(rows, {rows_a_program})", "i_outer = i_row // row_blocks", "i_row = i_row % row_blocks"]
         for k in reversed(range(1, form.outer)):
             lines += [f"i_{k} = i_outer % n{k}", f"i_outer = i_outer // n{k}"]
         lines += ["i_0 = i_outer"]
         for s in form.memory:
             lines.append(f"{s.name}_ptr += " + " + ".join(f"i_{k} * {s.name}_o{k}" for k in range(form.outer)))
-    lines += ["r = i_row * ROWS + tl.arange(0, ROWS)[:, None]"]
+    return lines
+
+
+def _tiled(form: Form, compute: Compute) -> list[str]:
+    whole = form.walk == WHOLE_ROWS
+    lines = [*_program(form, "ROWS"), "r = i_row * ROWS + tl.arange(0, ROWS)[:, None]"]
     lines += ["c = tl.arange(0, COLS)[None, :]" if whole else "c = i_col * COLS + tl.arange(0, COLS)[None, :]"]
     lines += ["if PDL:", "    gdc_wait()"]
     masked = ["m_row = r < rows", "m_col = c < cols", "m = m_row & m_col", *_arm(form, compute, "m")]
@@ -135,16 +147,68 @@ def _tiled(form: Form, compute: Compute) -> list[str]:
     return [*lines, full, *_indent(_arm(form, compute, "")), "else:", *_indent(masked)]
 
 
+def _summed(form: Form, compute: Compute) -> list[str]:
+    lines = [
+        *_program(form, "ROWS * STEPS"),
+        "i_start = i_row * (ROWS * STEPS)",
+        "i_stop = tl.minimum(i_start + ROWS * STEPS, rows)",
+        "c = i_col * COLS + tl.arange(0, COLS)[None, :]",
+        "m_col = c < cols",
+        "if PDL:",
+        "    gdc_wait()",
+    ]
+    once = [s for s in form.inputs if s.kind in (COLUMN, POINT) and not s.index]
+    lines += [line for s in once for line in _load(form, s, "m", cast=True)]
+    lines += [f"{s.name}_total = tl.zeros([ROWS, COLS], {s.name.upper()}_SUM)" for s in form.outputs if _is_walked(s)]
+    lines += ["i_full = i_start"]
+    lines += ["if cols - i_col * COLS >= COLS:", "    i_full += (i_stop - i_start) // ROWS * ROWS"] if form.split else []
+    rows = "r = i + tl.arange(0, ROWS)[:, None]"
+    if form.split:
+        lines += ["for i in range(i_start, i_full, ROWS):", *_indent([rows, *_sum_arm(form, compute, once, "")])]
+    masked = [rows, "m_row = r < rows", "m = m_row & m_col", *_sum_arm(form, compute, once, "m")]
+    lines += ["for i in range(i_full, i_stop, ROWS):", *_indent(masked), "if PDL:", "    gdc_launch_dependents()"]
+    for s in form.outputs:
+        if _is_walked(s):
+            total = f"{s.name}_total, 0, keep_dims=True" if s.kind == COLUMN else f"{s.name}_total"
+            needed = ", mask=m_col" if s.kind == COLUMN else ""
+            lines.append(f"tl.store({_address(form, s)}, tl.sum({total}).to({s.name.upper()}_AS){needed})")
+    return lines
+
+
+def _is_walked(s: Slot) -> bool:
+    """Does its sum grow from tile to tile?"""
+    return s.summed and s.kind in (COLUMN, POINT)
+
+
+def _sum_arm(form: Form, compute: Compute, once: Sequence[Slot], mask: str) -> list[str]:
+    lines = [line for s in form.indices for line in _load(form, s, mask, cast=False)]
+    lines += [line for s in form.inputs if s.in_memory and s not in once for line in _load(form, s, mask, cast=True)]
+    lines += compute(mask)
+    for s in form.outputs:
+        if not s.in_memory:
+            continue
+        value = f"tl.where({mask}, {s.name}, 0)" if mask else s.name
+        if _is_walked(s):
+            lines.append(f"{s.name}_total += {value}")
+        elif s.summed:  # of a value that may be the same for all columns, there are as many as columns
+            total = f"tl.sum(tl.zeros([ROWS, COLS], {s.name.upper()}_SUM) + {value}, 1, keep_dims=True)"
+            needed = ", mask=m_row" if mask else ""
+            lines.append(f"tl.store({_address(form, s)}, {total}.to({s.name.upper()}_AS){needed})")
+        else:
+            lines.append(_store(form, s, mask))
+    return lines
+
+
 def _address(form: Form, s: Slot) -> str:
     terms = [f"{s.name}_ptr"]
     if form.walk == LINEAR and s.kind == TILE:
         return f"{s.name}_ptr + o"
     if s.index:
         terms.append(f"{s.index} * {s.name}_sx")
-    if s.kind in (TILE, ROW):
-        terms.append(f"r * {s.name}_s0")
-    if s.kind in (TILE, COLUMN):
-        terms.append(f"c * {s.name}_s1")
+    if s.kind in (TILE, ROW) or s.summed:
+        terms.append(f"{'r' if s.kind in (TILE, ROW) else 'i_row'} * {s.name}_s0")
+    if s.kind in (TILE, COLUMN) or s.summed:
+        terms.append(f"{'c' if s.kind in (TILE, COLUMN) else 'i_col'} * {s.name}_s1")
     return " + ".join(terms)
 
 
@@ -182,8 +246,9 @@ def _arm(form: Form, compute: Compute, mask: str) -> list[str]:
     lines = [line for s in form.indices for line in _load(form, s, mask, cast=False)]
     lines += [line for s in form.inputs if s.in_memory for line in _load(form, s, mask, cast=True)]
     lines += ["if PDL:", "    gdc_launch_dependents()", *compute(mask)]
-    for s in form.outputs:
-        needed = _mask(form, s, mask)
-        value = f"{s.name}.to({s.name.upper()}_AS)"
-        lines.append(f"tl.store({_address(form, s)}, {value}{f', mask={needed}' if needed else ''})")
-    return lines
+    return [*lines, *(_store(form, s, mask) for s in form.outputs)]
+
+
+def _store(form: Form, s: Slot, mask: str) -> str:
+    needed = _mask(form, s, mask)
+    return f"tl.store({_address(form, s)}, {s.name}.to({s.name.upper()}_AS){f', mask={needed}' if needed else ''})"

@@ -10,6 +10,7 @@ import torch
 from rafters.dtypes import FLOAT8
 from rafters.engine import geometry
 from rafters.engine.piece import Piece
+from rafters.engine.promotion import totals
 from rafters.trace.graph import Graph
 
 # Elements a thread and block: the temporaries of a block stay in the cores' caches, and a block is long enough to hide its calls.
@@ -54,7 +55,8 @@ def executor(
     limit = max(block, sizes[-1]) if rowwise else block
     into = graph.into if not any(p.index for p in memory) and len(outputs) == 1 else None
     same = all(isinstance(p, Piece) and p.dtype is values[p.name] is outputs[0].dtype for p in inputs)
-    if into is not None and same:
+    sums = {p.name for p in outputs if not rowwise and p.index is None and math.prod(p.shape) < math.prod(shape)}
+    if into is not None and same and not sums:
         limit = math.prod(sizes) + 1  # one operation straight into the result: there is no temporary to keep small
     else:
         into = None
@@ -63,7 +65,9 @@ def executor(
     plan = [_windows(memory, strides, sizes, whole, *block) for block in blocks(sizes, limit)]
 
     def run(tensors: dict[str, Any]) -> None:
-        for windows in plan:
+        results = {p.argument: tensors[p.argument] for p in outputs if p.name in sums}
+        tensors = tensors | {name: _zeros(result) for name, result in results.items()}
+        for full, windows in plan:
             taken = {p.name: _window(tensors, p, windows[p.name]) for p in memory}
             arguments = []
             for p in inputs:
@@ -79,7 +83,12 @@ def executor(
                 into(*(a.expand(result.shape) for a in arguments), out=result)
                 continue
             for p, value in zip(outputs, graph.hoisted(*arguments), strict=True):
-                _store(taken[p.name], value, p, taken)
+                if p.name in sums:
+                    _sum(taken[p.name], value.expand(full))
+                else:
+                    _store(taken[p.name], value, p, taken)
+        for name, result in results.items():
+            result.copy_(tensors[name])
 
     return run
 
@@ -96,20 +105,23 @@ def _windows(
     split: int,
     start: int,
     stop: int,
-) -> dict[str, Window]:
-    """Shape, strides and offset of every operand in one block. A broadcast dimension has size 1: nothing is computed twice."""
+) -> tuple[tuple[int, ...], dict[str, Window]]:
+    """The shape of one block, and shape, strides and offset of every operand in it.
+
+    A broadcast dimension of an operand has size 1: nothing is computed twice.
+    """
     windows = {}
+    inner = (stop - start, *sizes[split + 1 :])
     for p in memory:
         s = strides[p.name]
         offset = p.offset + sum(i * t for i, t in zip(outer, s, strict=False)) + start * s[split]
-        inner = (stop - start, *sizes[split + 1 :])
         last = len(inner) - 1
         shape = tuple(
             1 if t == 0 and not (i == last and p.name in whole) else n
             for i, (n, t) in enumerate(zip(inner, s[split:], strict=True))
         )
         windows[p.name] = (shape, s[split:], offset)
-    return windows
+    return inner, windows
 
 
 def _window(tensors: dict[str, Any], piece: Piece, window: Window) -> torch.Tensor:
@@ -130,6 +142,16 @@ def _gathered(rows: torch.Tensor, index: torch.Tensor, piece: Piece) -> torch.Te
     grid = torch.meshgrid(*(torch.arange(n) for n in rows.shape[1:]), indexing="ij") if rows.dim() > 1 else ()
     picked = rows[(flat, *(g if n > 1 else torch.zeros((), dtype=torch.long) for g, n in zip(grid, rows.shape[1:], strict=True)))]
     return torch.where(inside, picked, torch.tensor(missing, dtype=piece.dtype))
+
+
+def _zeros(result: torch.Tensor) -> torch.Tensor:
+    """Where a result is summed: the same places, in the dtype of the sum."""
+    return torch.empty_strided(result.shape, result.stride(), dtype=totals(result.dtype)).zero_()
+
+
+def _sum(target: torch.Tensor, value: torch.Tensor) -> None:
+    dims = [d for d, (n, m) in enumerate(zip(value.shape, target.shape, strict=True)) if n != m]
+    target += torch.sum(value, dims, keepdim=True, dtype=target.dtype) if dims else value
 
 
 def _store(target: torch.Tensor, value: torch.Tensor, piece: Piece, taken: dict[str, torch.Tensor]) -> None:

@@ -16,7 +16,7 @@ from rafters.trace.graph import TILE as TILE
 NUMBER, CONSTEXPR, ABSENT = "number", "constexpr", "absent"
 
 FLAT, ROWS, STRIDED = "flat", "rows", "strided"
-LINEAR, TILED, WHOLE_ROWS = "linear", "tiled", "whole_rows"
+LINEAR, TILED, WHOLE_ROWS, SUMMED = "linear", "tiled", "whole_rows", "summed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,14 @@ class Slot:
     """One parameter of the body, or one output, as the kernel sees it.
 
     `index` names the slot whose values are added (times a stride) to this one's address; an index outside the operand reads NaN
-    (or 0) and writes nothing.
+    (or 0) and writes nothing. `summed`: an output of which a program writes the sum over its rows and columns, as far as the kind
+    does not vary along them.
     """
 
     name: str
     kind: str
     index: str | None = None
+    summed: bool = False
 
     @property
     def in_memory(self) -> bool:
@@ -38,7 +40,8 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """`walk` is linear (one dimension, dense), tiled (rows x columns in blocks, outer dimensions by the program) or whole_rows."""
+    """`walk` is linear (one dimension, dense), tiled (rows x columns in blocks, outer dimensions by the program), whole_rows, or
+    summed (tiled, a program walking down several blocks)."""
 
     layout: str
     walk: str

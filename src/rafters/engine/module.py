@@ -36,8 +36,8 @@ def jit_function(text: str, kernel: str, body: Any, half: bool = False) -> Any:
 
 # What a kernel's parameters may not be called, because the generated text uses the name itself.
 _TAKEN = re.compile(
-    r"o|n|n\d+|r|c|m|m_row|m_col|m_next|rows|cols|row_blocks|col_blocks|i_\w+|tl|triton|body|lang|float|gdc_\w+|\w+_(ptr|s0|s1|sx|nx|o\d+)"
-    r"|BLOCK|INDEX|WRAP|ROWS|COLS|PDL|\w+_(AS|MISSING)"
+    r"o|n|n\d+|r|c|m|m_row|m_col|m_next|rows|cols|i|row_blocks|col_blocks|i_\w+|tl|triton|body|lang|float|gdc_\w+|\w+_(total|ptr|s0|s1|sx|nx|o\d+)"
+    r"|BLOCK|INDEX|WRAP|ROWS|COLS|STEPS|PDL|\w+_(AS|SUM|MISSING)"
 )
 
 

@@ -46,6 +46,8 @@ def _element_by_element(spec: Spec, name: str, label: str) -> bool:
     """Is the argument read exactly where it is written, so that every program overwrites only what it alone has read?"""
     read = {(view.part, view.rows) for view in spec.views.values() if view.source == name}
     into = name if label != "out" else None
+    if any(output.sum_to for output in spec.outputs):
+        return False  # what one program sums, another may still have to read
     written = {(output.part, output.rows) for output in spec.outputs if output.into == into}
     return not read or (read == written and all(rows is None for _, rows in read))
 

@@ -10,9 +10,9 @@ from rafters.engine import runner, target
 from rafters.engine.call import Resolved, resolve
 from rafters.engine.layout import Layout
 from rafters.engine.piece import Piece
-from rafters.engine.prepare import prepare
 from rafters.engine.results import common_device, outputs_of, with_given
 from rafters.engine.spec import Spec
+from rafters.engine.stages import stages
 from rafters.engine.variant import Store, Variant
 from rafters.errors import ArgumentError
 
@@ -38,7 +38,8 @@ def build(spec: Spec, arguments: dict[str, Any], given: Sequence[torch.Tensor], 
     results = [r for r in resolved.results if r.into is None]
     outputs = outputs_of(spec, resolved)
     if 0 in resolved.shape:
-        if any(0 not in r.shape for r in resolved.results):
+        rows = [r for r, group in zip(resolved.results, spec.results, strict=True) if group[0].per_row]
+        if any(0 not in r.shape for r in rows):
             raise ArgumentError(f"{spec.name}: rows of length 0 have no value a row; got shape {resolved.shape}")
         return Plan(runner.empty_runner(spec, results, device, bool(given)), resolved)
     if device.type == "cpu":
@@ -50,11 +51,10 @@ def build(spec: Spec, arguments: dict[str, Any], given: Sequence[torch.Tensor], 
     chosen = target.device_target(device.index)
     bytes_ = sum(_bytes(p) for p in (*resolved.inputs, *outputs))
     use_pdl = pdl and chosen.has_pdl and bytes_ <= PDL_BYTES
-    made, laid = prepare(spec, resolved, outputs, arguments, given, chosen, use_pdl)
-    typing = made[1]
-    found = store.get(made[0], laid, typing)
-    run = runner.kernel_runner(spec, resolved, outputs, results, laid, found, device, bool(given))
-    return Plan(run, resolved, laid, found)
+    kernels = stages(spec, resolved, outputs, arguments, given, chosen, use_pdl)
+    found = [store.get(stage.recipe, stage.layout, stage.typing) for stage in kernels]
+    run = runner.kernel_runner(spec, resolved, outputs, results, kernels, found, device, bool(given))
+    return Plan(run, resolved, kernels[0].layout, found[0])
 
 
 def _bytes(piece: Piece) -> int:

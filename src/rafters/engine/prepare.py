@@ -1,13 +1,14 @@
 """From a resolved call to a recipe: the form of its kernel, the text, the signature. Needs neither a device nor triton."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from rafters import dtypes
 from rafters._version import __version__
-from rafters.engine import codegen, layout, module, variant
+from rafters.engine import codegen, layout, module, promotion, variant
 from rafters.engine.call import Resolved, resolve
 from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, TILE, Slot, row_kind
 from rafters.engine.layout import Config, Layout, Operand
@@ -32,8 +33,12 @@ def prepare(
     pdl: bool,
     config: Config | None = None,
     addresses: dict[str, int] | None = None,
+    only: Collection[str] | None = None,
 ) -> tuple[tuple[variant.Recipe, variant.Typing], Layout]:
-    """Layout, text and recipe of a call; needs no device. `addresses` stands in for the pointers (16-byte aligned by default)."""
+    """Layout, text and recipe of a call; needs no device. `addresses` stands in for the pointers (16-byte aligned by default).
+
+    A call whose results are sums may need more than one kernel (engine/stages.py); `only` names the outputs of this one.
+    """
     _check_target(spec, resolved, outputs, chosen)
     where = addresses or {}
     for name, tensor in [*arguments.items(), *zip(result_names(spec), given, strict=False)]:
@@ -45,6 +50,15 @@ def prepare(
         return Operand(module.slot_name(p.name), p.dtype, p.shape, p.strides, layout.alignment(address, p.dtype.itemsize),
                        p.index and module.slot_name(p.index), p.index_stride, p.index_size)  # fmt: skip
 
+    names_of = [module.slot_name(p.name) for p in outputs]
+    sums = {
+        name: promotion.totals(dtype)
+        for name, o, (_, _, dtype) in zip(names_of, spec.outputs, resolved.outputs, strict=True)
+        if o.sum_to
+    }
+    written = [
+        replace(operand(p), total=sums.get(n)) for n, p in zip(names_of, outputs, strict=True) if only is None or n in only
+    ]
     by_name = {p.name: p for p in resolved.inputs}
     slots: list[Operand | Slot] = []
     for parameter in spec.body.parameters:
@@ -57,13 +71,14 @@ def prepare(
         else:
             slots.append(Slot(name, ABSENT if arguments[argument] is None else NUMBER))
     laid = layout.lay_out(
-        spec.name, slots, [operand(p) for p in resolved.indices], [operand(p) for p in outputs], resolved.shape, spec.rowwise,
+        spec.name, slots, [operand(p) for p in resolved.indices], written, resolved.shape, spec.rowwise,
         chosen.warp_size, config,
     )  # fmt: skip
     memory = {module.slot_name(p.name): p.dtype for p in (*resolved.inputs, *resolved.indices, *outputs)}
+    memory |= {name: sums[name] for name in laid.partials}
     values = {module.slot_name(name): dtype for name, dtype in resolved.values.items()}
-    typing = variant.Typing(memory, values, is_half(resolved))
-    text, body = kernel_text(spec, laid, resolved, arguments, [module.slot_name(p.name) for p in outputs])
+    typing = variant.Typing(memory, values, is_half(resolved), sums)
+    text, body = kernel_text(spec, laid, resolved, arguments, names_of)
     constexprs = {module.slot_name(p.name): arguments[p.name] for p in spec.constexprs}
     return (variant.recipe(spec.name, text, body, laid, typing, constexprs, chosen, pdl), typing), laid
 

@@ -112,6 +112,13 @@ def scalar_dtype(declared: type, value: bool | int | float, common: torch.dtype)
     return torch.int32 if isinstance(value, int) and -(2**31) <= value < 2**31 else torch.int64
 
 
+def totals(dtype: torch.dtype) -> torch.dtype:
+    """The dtype in which values that end up in `dtype` are summed."""
+    if not dtype.is_floating_point:
+        return torch.int64
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
 ACCEPTS: dict[str, tuple[Callable[[torch.dtype], bool], str]] = {
     "float": (lambda d: d.is_floating_point, "a floating-point dtype"),
     "bool": (lambda d: d is torch.bool, "torch.bool"),

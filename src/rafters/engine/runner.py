@@ -9,12 +9,13 @@ import torch
 from rafters.engine import codegen, cpu, module
 from rafters.engine.call import Resolved, Result, number_tensor
 from rafters.engine.form import NUMBER
+from rafters.engine.geometry import contiguous_strides
 from rafters.engine.launch import allocator, launcher
-from rafters.engine.layout import Layout
 from rafters.engine.piece import Piece
 from rafters.engine.prepare import trace_call
 from rafters.engine.results import result_names
 from rafters.engine.spec import Spec
+from rafters.engine.stages import Stage
 from rafters.engine.variant import Variant
 
 _RUNNER = """\
@@ -38,39 +39,38 @@ def kernel_runner(
     resolved: Resolved,
     outputs: Sequence[Piece],
     results: Sequence[Result],
-    laid: Layout,
-    found: Variant,
+    kernels: Sequence[Stage],
+    found: Sequence[Variant],
     device: torch.device,
     given: bool,
 ) -> Callable[..., Any]:
-    """A function of the op's arguments with one straight path: allocate, collect pointers and numbers, launch."""
-    with torch.cuda.device(device):
-        start = launcher(found.compiled)
+    """A function of the op's arguments with one straight path: allocate, collect pointers and numbers, launch (each kernel in turn)."""
+    text = _Text()
     names_ = result_names(spec)
     pieces = {module.slot_name(p.name): p for p in (*resolved.inputs, *resolved.indices, *outputs)}
-    passed = []
-    values: dict[str, Any] = {}
-    for slot in laid.form.memory:
-        piece = pieces[slot.name]
-        offset = piece.offset * piece.dtype.itemsize
-        passed.append(f"{piece.argument}.data_ptr()" + (f" + {offset}" if offset else ""))
-    for slot in laid.form.inputs:
-        if slot.kind == NUMBER:
-            own = _unslotted(spec, slot.name)
-            kind = "float" if resolved.values[own].is_floating_point else "int"
-            tensor = own in spec.views
-            passed.append(f"_number({spec.views[own].source}, _value_{own})" if tensor else f"{kind}({own})")
-            values[f"_value_{own}"] = resolved.values[own]
-    static = [laid.arguments[n].value for n in codegen.arguments(laid.form) if n in laid.arguments]
-    static += [value for name, value in found.recipe.constants if name in codegen.compile_time(laid.form)]
-    constants = [f"_k{i}" for i in range(len(static))]
-    allocate = []
-    made: dict[str, Any] = {}
-    for number, (name, result) in enumerate(zip(names_, results, strict=True)):
-        if not given:
-            made |= {f"_shape{number}": result.shape, f"_strides{number}": result.strides, f"_dtype{number}": result.dtype}
-            allocate.append(f"{name} = _empty(_shape{number}, _strides{number}, _dtype{number})")
-    lines = [*allocate, *start.lines("_grid", "_stream_of(_device)", ", ".join([*passed, *constants]))]
+    if not given:
+        for name, result in zip(names_, results, strict=True):
+            text.allocate(name, result.shape, result.strides, result.dtype)
+    for number, (stage, variant) in enumerate(zip(kernels, found, strict=True)):
+        for slot, buffer in stage.buffers.items():
+            if not slot.endswith("_part"):
+                text.allocate(buffer.name, buffer.shape, contiguous_strides(buffer.shape), buffer.dtype)
+        with torch.cuda.device(device):
+            start = launcher(variant.compiled)
+        passed = _passed(spec, resolved, pieces, stage, text)
+        laid = stage.layout
+        static = [laid.arguments[n].value for n in codegen.arguments(laid.form) if n in laid.arguments]
+        static += [value for name, value in stage.recipe.constants if name in codegen.compile_time(laid.form)]
+        constants = [text.constant(f"_k{number}_{i}", value) for i, value in enumerate(static)]
+        grid = text.constant(f"_grid{number}", laid.grid)
+        if number == 0:
+            for name, value in zip(start.names, start.values, strict=True):
+                text.constant(name, value)
+            text.lines += start.lines(grid, "_stream_of(_device)", ", ".join([*passed, *constants]))
+        else:
+            launch = text.constant(f"_launch{number}", start.function())
+            text.lines.append(f"{launch}({grid}, _stream_of(_device), ({', '.join([*passed, *constants])},))")
+    lines = text.lines
     if torch.cuda.device_count() > 1:  # allocation and launch act on the current device; with one device there is no other
         inner = [f"    {line}" for line in lines]
         lines = [
@@ -80,17 +80,56 @@ def kernel_runner(
             "    with _on_device(_device):",
             *(f"    {line}" for line in inner),
         ]
-    text = _RUNNER.format(
-        constants=", ".join(["_grid", *constants, *values, *made, *start.names]),
+    source = _RUNNER.format(
+        constants=", ".join(text.constants),
         parameters=", ".join([p.name for p in spec.parameters] + (names_ if given else [])),
         lines="\n".join(f"        {line}" for line in lines),
         results=", ".join(names_) or "None",
     )
-    run: Callable[..., Any] = _factory(text)(
-        device.index, allocator(), _number, torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice,
-        torch.cuda.device, laid.grid, *static, *values.values(), *made.values(), *start.values,
+    run: Callable[..., Any] = _factory(source)(
+        device.index, allocator(), _number, torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice, torch.cuda.device,
+        *text.constants.values(),
     )  # fmt: skip
     return run
+
+
+class _Text:
+    """The lines of a runner, and the objects that they name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.constants: dict[str, Any] = {}
+
+    def constant(self, name: str, value: Any) -> str:
+        self.constants[name] = value
+        return name
+
+    def allocate(self, name: str, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> None:
+        facts = {f"_shape_{name}": shape, f"_strides_{name}": strides, f"_dtype_{name}": dtype}
+        self.constants |= facts
+        self.lines.append(f"{name} = _empty({', '.join(facts)})")
+
+
+def _passed(spec: Spec, resolved: Resolved, pieces: dict[str, Piece], stage: Stage, text: _Text) -> list[str]:
+    """What a kernel is given first: pointers, then numbers."""
+    passed = []
+    for slot in stage.layout.form.memory:
+        if slot.name in stage.buffers:
+            passed.append(f"{stage.buffers[slot.name].name}.data_ptr()")
+            continue
+        piece = pieces[slot.name]
+        offset = piece.offset * piece.dtype.itemsize
+        passed.append(f"{piece.argument}.data_ptr()" + (f" + {offset}" if offset else ""))
+    for slot in stage.layout.form.inputs:
+        if slot.kind == NUMBER:
+            own = _unslotted(spec, slot.name)
+            kind = "float" if resolved.values[own].is_floating_point else "int"
+            if own in spec.views:
+                text.constant(f"_value_{own}", resolved.values[own])
+                passed.append(f"_number({spec.views[own].source}, _value_{own})")
+            else:
+                passed.append(f"{kind}({own})")
+    return passed
 
 
 def _unslotted(spec: Spec, slot: str) -> str:
@@ -115,8 +154,14 @@ def _returned(tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def empty_runner(spec: Spec, results: Sequence[Result], device: torch.device, given: bool) -> Callable[..., Any]:
+    """Nothing to launch; a sum of no elements is 0."""
     count = len(spec.parameters)
-    return lambda *call: _returned(call[count:] if given else _new(results, device))
+
+    def run(*call: Any) -> Any:
+        made = call[count:] if given else _new(results, device)
+        return _returned([t.zero_() if t.numel() else t for t in made])
+
+    return run
 
 
 def cpu_runner(

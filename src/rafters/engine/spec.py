@@ -36,7 +36,8 @@ class Output:
     `dtype`: None follows PyTorch's promotion, "float" the same with integers lifted to floating point, a torch.dtype is fixed, a name
     takes that argument's dtype. `per_row` is one value a row ([..., 1]). `into` names the argument that is overwritten, `part` the
     half of it (or of the new tensor) that is written; `rows` names the integer argument that selects the rows written (an index
-    outside is skipped).
+    outside is skipped). `sum_to` names a tensor argument whose shape the result takes: the value is summed over the dimensions in
+    which that argument is broadcast, in float32 (float64 in float64, integers in int64), always in the same order.
     """
 
     dtype: torch.dtype | str | None = None
@@ -44,6 +45,11 @@ class Output:
     into: str | None = None
     part: str | None = None
     rows: str | None = None
+    sum_to: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.sum_to is not None and (self.per_row or self.into or self.part or self.rows):
+            raise ValueError("an Output with sum_to= is a new tensor, whole: no per_row=, into=, part= or rows=")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from rafters.engine.layout import Config, Layout
 from rafters.engine.results import common_device, outputs_of
 from rafters.engine.runner import kernel_runner
 from rafters.engine.spec import Spec
+from rafters.engine.stages import Stage
 from rafters.engine.target import Target, device_target
 from rafters.errors import ArgumentError
 
@@ -90,7 +91,7 @@ def runner(spec: Spec, arguments: dict[str, Any], choice: Choice) -> tuple[Calla
     results = [r for r in resolved.results if r.into is None]
     made, typing, laid = recipe(spec, arguments, choice, device_target(device.index))
     found = variant.Variant(made, laid, typing, variant.compile_recipe(made))
-    run = kernel_runner(spec, resolved, outputs, results, laid, found, device, False)
+    run = kernel_runner(spec, resolved, outputs, results, [Stage(made, typing, laid)], [found], device, False)
     return run, facts(found.compiled, _runtime(made))
 
 

@@ -1,7 +1,7 @@
 """A variant: one compiled kernel. Variants are finite, listed and kept for ever (Triton unloads a module whose kernel object dies)."""
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,12 +27,13 @@ def scalar_type(dtype: torch.dtype) -> str:
 class Typing:
     """The dtypes of a call: of each slot in memory, and the one its value is computed in (for a number: only that).
 
-    `half`: the words of `rafters.lang` are those for 16-bit values.
+    `half`: the words of `rafters.lang` are those for 16-bit values. `totals`: the dtype in which an output is summed.
     """
 
     memory: dict[str, torch.dtype]
     values: dict[str, torch.dtype]
     half: bool = False
+    totals: dict[str, torch.dtype] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ def _compile_time(name: str, form: Form, layout: Layout, typing: Typing, constex
         if name == f"{slot.name.upper()}_AS":
             values = typing.memory if slot in form.outputs else typing.values
             return TypeName(TRITON_NAMES[values[slot.name]])
+        if name == f"{slot.name.upper()}_SUM":
+            return TypeName(TRITON_NAMES[typing.totals[slot.name]])
         if name == f"{slot.name.upper()}_MISSING":
             return float("nan") if typing.memory[slot.name].is_floating_point else 0
     raise AssertionError(name)

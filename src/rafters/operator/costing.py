@@ -19,7 +19,7 @@ def cost(spec: Spec, arguments: dict[str, Any]) -> Cost:
     read = {_range(arguments, p): _bytes(p, resolved.indices) for p in (*resolved.inputs, *resolved.indices)}
     written = 0
     for result, group in zip(resolved.results, spec.results, strict=True):
-        shape = (*resolved.shape[:-1], 1) if group[0].per_row else resolved.shape
+        shape = (*resolved.shape[:-1], 1) if group[0].per_row else result.shape if group[0].sum_to else resolved.shape
         written += math.prod(shape) * len(group) * result.dtype.itemsize
     return Cost(sum(read.values()), written, _flops(spec, arguments, resolved))
 

@@ -95,6 +95,8 @@ def _spec(
         raise body.error(f"views name {unknown!r}, which is no tensor parameter of the body ({', '.join(tensors)})")
     views = {t: views.get(t, View(t)) for t in tensors}
     declared = _outputs(body, out_dtype, outputs)
+    if rowwise_ and any(o.sum_to for o in declared):
+        raise body.error("an Output with sum_to= belongs to an elementwise op; a row-wise body sums a row with lang.row_sum")
     parameters = _parameters(body, views, declared)
     _check_names(body, views, parameters, declared)
     restrict = dict.fromkeys({v.source for v in views.values()}, accepts) if isinstance(accepts, str) else dict(accepts or {})
@@ -166,6 +168,7 @@ def _parameters(body: bodies.Body, views: dict[str, View], outputs: Sequence[Out
     """The op's own parameters: tensors (through views), index tensors behind them, then scalars and compile-time values in place."""
     result: dict[str, Parameter] = {}
     into = {o.into for o in outputs if o.into}
+    shapes = {o.sum_to for o in outputs if o.sum_to}
     indices = [v.rows for v in views.values() if v.rows] + [o.rows for o in outputs if o.rows]
     last_tensor = [p.name for p in body.parameters if p.kind == bodies.TENSOR][-1]
     for p in body.parameters:
@@ -174,8 +177,9 @@ def _parameters(body: bodies.Body, views: dict[str, View], outputs: Sequence[Out
             if source not in result:
                 result[source] = Parameter(source, TENSOR, None, None if p.optional else ..., p.optional, source in into)
             if p.name == last_tensor:
-                for extra in sorted(into - set(result), key=str):
-                    result[extra] = Parameter(extra, TENSOR, None, mutated=True)
+                read = {views[t.name].source for t in body.parameters if t.kind == bodies.TENSOR}
+                for extra in sorted((into | shapes) - read):
+                    result[extra] = Parameter(extra, TENSOR, None, mutated=extra in into)
                 for index in dict.fromkeys(indices):
                     result[index] = Parameter(index, INDEX)
         else:

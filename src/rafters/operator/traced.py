@@ -6,6 +6,7 @@ import torch
 
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import Resolved, number_tensor, resolve
+from rafters.engine.promotion import totals
 from rafters.engine.spec import Spec, View
 from rafters.trace.run import run
 
@@ -67,7 +68,10 @@ def _assemble(
         pieces = []
         for output in group:
             shape = (*resolved.shape[:-1], 1) if output.per_row else resolved.shape
-            pieces.append(_cast(outputs[position], result.dtype, exact).expand(shape))
+            value = outputs[position].expand(shape)
+            if output.sum_to is not None and result.shape != resolved.shape:
+                value = value.to(torch.promote_types(value.dtype, totals(result.dtype))).sum_to_size(result.shape)
+            pieces.append(_cast(value, result.dtype, exact))
             position += 1
         if result.into is not None:
             made.append(_written(arguments, group, pieces))

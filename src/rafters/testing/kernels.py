@@ -10,7 +10,7 @@ from rafters.engine import results, variant
 from rafters.engine.call import Resolved, resolve
 from rafters.engine.layout import Config, Layout
 from rafters.engine.piece import Piece
-from rafters.engine.prepare import prepare as prepare_kernel
+from rafters.engine.stages import Stage, stages
 from rafters.engine.target import Target, parse_target
 from rafters.operator.op import Op
 
@@ -24,6 +24,7 @@ class Prepared:
     recipe: "variant.Recipe"
     typing: "variant.Typing"
     layout: Layout
+    stages: tuple[Stage, ...]  # all kernels of the call; recipe, typing and layout are the first one's
 
     def compile(self) -> Any:
         """The compiled kernel; needs triton, and no GPU."""
@@ -39,7 +40,5 @@ def prepare(
     outputs = tuple(results.outputs_of(op.spec, resolved))
     meta = all(t.device.type == "meta" for t in arguments if isinstance(t, torch.Tensor))
     chosen = target if isinstance(target, Target) else parse_target(target)
-    (recipe, typing), laid = prepare_kernel(
-        op.spec, resolved, outputs, named, (), chosen, pdl, config, addresses={} if meta else None
-    )
-    return Prepared(resolved, outputs, recipe, typing, laid)
+    made = stages(op.spec, resolved, outputs, named, (), chosen, pdl, config, addresses={} if meta else None)
+    return Prepared(resolved, outputs, made[0].recipe, made[0].typing, made[0].layout, made)

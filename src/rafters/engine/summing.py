@@ -1,0 +1,123 @@
+"""Tiles whose programs walk down several blocks and sum some of the outputs: the gradients of broadcast arguments.
+
+A program leaves one sum for its blocks. Where several programs contribute to one element, their sums go to a small buffer that a
+further kernel of the same kind sums, until one program sees all: every sum runs in one order, which the shapes and dtypes decide.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from rafters.engine import geometry
+from rafters.engine.form import COLUMN, POINT, ROW, ROWS, STRIDED, SUMMED, TILE, Form, Slot
+from rafters.engine.geometry import Domain, Shape, Strides
+from rafters.engine.operand import Config, Layout, Operand, Partial, next_power_of_two, slots, vector
+from rafters.engine.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, tile_arguments
+
+PROGRAMS = 2048  # enough for every multiprocessor of a large GPU; a constant, so that the order of a sum is that of any device
+ONE_PROGRAM = 1024  # so many rows are walked by one program, which leaves nothing to sum further
+LONGEST_WALK = 64  # blocks
+WIDEST = 8192  # columns that one program sums without a further kernel
+
+
+def is_summed(operand: Operand, strides: Strides, shape: Shape) -> bool:
+    return operand.total is not None and any(s == 0 and n > 1 for s, n in zip(strides, shape, strict=True))
+
+
+def summed(
+    domain: Domain,
+    memory: Sequence[Operand],
+    inputs: Sequence[Operand | Slot],
+    indices: Sequence[Operand],
+    outputs: Sequence[Operand],
+    warp_size: int,
+    config: Config,
+) -> Layout:
+    shape, strides = domain.shape, dict(zip((o.name for o in memory), domain.strides, strict=True))
+    if len(shape) == 1:
+        shape, strides = (1, *shape), {name: (0, *s) for name, s in strides.items()}
+    missing = {
+        o.name: {d for d, n in enumerate(shape) if n > 1 and strides[o.name][d] == 0} if o.total else set() for o in outputs
+    }
+    axes = Axes.of(len(shape), _row(shape, [strides[o.name] for o in memory if o.index is None], missing))
+    row, col = axes.row, axes.col
+    left = tuple(name for name, dims in missing.items() if dims and not dims & {row, col})
+    made = [o for o in outputs if o.name not in left]
+    memory = [o for o in memory if o.name not in left]
+    kinds = {o.name: kind_of(strides[o.name][row], strides[o.name][col], False) for o in memory}
+    kinds |= {o.name: _output_kind(missing[o.name], axes) for o in made}
+    crossing = crosses((strides[o.name] for o in memory), axes)
+    down = any(row in missing[o.name] for o in made)
+    rows, cols, warps, steps = _tile(shape, axes, down, vector(memory, kinds), crossing, warp_size, config)
+    blocks = {row: -(-shape[row] // (rows * steps)), col: -(-shape[col] // cols)}
+    partials: dict[str, Partial] = {}
+    for o in made:
+        if not missing[o.name]:
+            continue
+        sizes = tuple(blocks.get(d, n) if d in missing[o.name] else n for d, n in enumerate(shape))
+        if math.prod(sizes[d] for d in missing[o.name]) > 1:
+            result = replace(
+                o, shape=tuple(1 if d in missing[o.name] else n for d, n in enumerate(shape)), strides=strides[o.name]
+            )
+            partials[o.name] = Partial(sizes, result)
+            strides[o.name] = geometry.contiguous_strides(sizes)
+    # what a kernel writes into a buffer of its own is aligned, and in the dtype of the sum
+    buffered = [replace(o, dtype=o.total, align=16) if o.name in partials and o.total else o for o in memory]
+    arguments, align, wide = tile_arguments(shape, strides, buffered, kinds, axes)
+    dense = not axes.outer and all(strides[o.name][col] in (0, 1) for o in memory)
+    form = Form(
+        ROWS if dense else STRIDED,
+        SUMMED,
+        len(axes.outer),
+        slots(inputs, kinds),
+        slots(indices, kinds),
+        tuple(Slot(o.name, kinds[o.name], o.index, bool(missing[o.name])) for o in made),
+        config.split,
+    )
+    grid = blocks[row] * blocks[col] * math.prod(shape[d] for d in axes.outer)
+    constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "STEPS": steps, "INDEX": index_type(shape)}
+    ordered = tuple(shape[d] for d in (*axes.outer, row, col))
+    return Layout(form, arguments, constants, grid, warps, align, wide, ordered, partials, left)
+
+
+def _row(shape: Shape, strides: Sequence[Strides], missing: dict[str, set[int]]) -> int:
+    """The dimension that a program walks down: one over which most of the outputs are summed, and of those the longest."""
+    col = len(shape) - 1
+    counts = Counter(d for dims in missing.values() for d in dims if d != col)
+    if not counts:
+        return crossing_dimension(shape, strides)
+    return max(counts, key=lambda d: (counts[d], shape[d], d))
+
+
+def _output_kind(missing: set[int], axes: Axes) -> str:
+    if axes.row in missing:
+        return POINT if axes.col in missing else COLUMN
+    return ROW if axes.col in missing else TILE
+
+
+def _tile(
+    shape: Shape, axes: Axes, down: bool, per_thread: int, crossing: bool, warp_size: int, config: Config
+) -> tuple[int, int, int, int]:
+    """(ROWS, COLS, warps, STEPS): a tile, and how many of them a program walks down. From sizes and dtypes alone."""
+    rows, cols = shape[axes.row], shape[axes.col]
+    block = config.block or per_thread * warp_size * config.warps
+    if crossing:
+        side = 8 * per_thread
+        height, width, warps = min(side, next_power_of_two(rows)), min(side, next_power_of_two(cols)), config.warps
+    elif not down:  # sums along the columns alone: as much of a row as one program can hold
+        width = min(next_power_of_two(cols), config.block or WIDEST)
+        height, warps = max(1, min(block // width, next_power_of_two(rows))), max(config.warps, min(8, width // 512))
+        return height, width, warps, 1
+    elif rows <= ONE_PROGRAM and config.block is None:
+        width = min(32, next_power_of_two(cols))
+        height, warps = min(256, next_power_of_two(rows)), 8
+        return height, width, warps, -(-rows // height)
+    else:
+        # a warp to a row: a line of memory or two, so that few partial sums are left of a walk
+        width = min(warp_size * per_thread, block, next_power_of_two(cols))
+        height, warps = max(1, min(block // width, next_power_of_two(rows))), config.warps
+    tiles = -(-rows // height) * -(-cols // width) * math.prod(shape[d] for d in axes.outer)
+    steps = min(LONGEST_WALK, next_power_of_two(max(tiles // PROGRAMS, 1)), next_power_of_two(-(-rows // height)))
+    return height, width, warps, steps if down else 1
