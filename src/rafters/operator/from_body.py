@@ -1,6 +1,6 @@
 """How an op made from a body answers: everything is derived from the one function."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any
 
 import torch
@@ -10,13 +10,15 @@ from rafters.engine import plan as plans
 from rafters.engine.call import resolve
 from rafters.engine.inspect import inspect
 from rafters.engine.overlap import check_outputs
-from rafters.engine.prepare import source
+from rafters.engine.prepare import source, trace_call
+from rafters.engine.shards import Cut, cuts
 from rafters.engine.spec import Spec
 from rafters.engine.target import Target
 from rafters.engine.variant import Store
 from rafters.errors import RaftersError
 from rafters.operator import costing
 from rafters.operator.traced import traced_form
+from rafters.trace.linear import linear_in
 
 
 class FromBody:
@@ -48,6 +50,17 @@ class FromBody:
             raise RaftersError(f"{self.spec.name}: it overwrites an argument and has no gradient; call it under torch.no_grad()")
         made = self.reference(arguments)
         return made if isinstance(made, tuple) else (made,)
+
+    def cuts(self, arguments: dict[str, Any]) -> list[Cut]:
+        """The dimensions along which the call may be computed shard by shard."""
+        return list(cuts(self.spec, resolve(self.spec, arguments), arguments))
+
+    def linear_in(self, arguments: dict[str, Any], chosen: Set[str]) -> tuple[str | None, ...]:
+        """How each output depends on the arguments in `chosen`; see trace/linear.py. Of a body that is not traced nothing is known."""
+        if self.spec.reference is not None:
+            return (None,) * len(self.spec.outputs)
+        graph = trace_call(self.spec, resolve(self.spec, arguments), arguments)
+        return linear_in(graph, {name for name, view in self.spec.views.items() if view.source in chosen})
 
     def cost(self, arguments: dict[str, Any]) -> Cost:
         return costing.cost(self.spec, arguments)

@@ -1,7 +1,7 @@
 """How an op with a hand-written kernel answers."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from rafters.engine.launch import launcher
 from rafters.engine.layout import Layout, alignment
 from rafters.engine.overlap import share_memory
 from rafters.engine.results import common_device, result_names
+from rafters.engine.shards import Cut
 from rafters.engine.spec import TENSOR, Spec
 from rafters.errors import BodyError, CompileError, argument_error
 from rafters.lang import has_triton
@@ -233,6 +234,13 @@ class FromKernel:
     def differentiable_form(self, arguments: dict[str, Any]) -> tuple[torch.Tensor, ...]:
         made = self.reference(arguments)
         return made if isinstance(made, tuple) else (made,)
+
+    def cuts(self, _arguments: dict[str, Any]) -> list[Cut]:
+        """None: nothing is known of what a hand-written kernel does to its dimensions."""
+        return []
+
+    def linear_in(self, _arguments: dict[str, Any], _chosen: Set[str]) -> tuple[None, ...]:
+        return (None,) * len(self.spec.outputs)
 
     def cost(self, arguments: dict[str, Any]) -> Cost:
         launch = self.launch(arguments)
