@@ -300,14 +300,12 @@ def test_results_show_in_a_notebook(roof, run) -> None:
     assert rafters.add is ops.add
 
 
-def test_a_figure_above_the_ceiling_is_doubted_on_a_cpu_and_withheld_on_a_gpu(roof) -> None:
+def test_a_figure_above_the_ceiling_is_withheld(roof) -> None:
     result = verb.bench([ops.add], shapes="64", device="cpu", roof=roof)
     (row,) = result.rows
     assert row.ours is not None
     above = replace(row, ours=replace(row.ours, verdict="INVALID", reasons=("120% of the ceiling",)))
-    on_cpu = replace(result, rows=(above,))
-    assert on_cpu.cells(above)[7].endswith("% ?")
-    assert not on_cpu.ok  # nothing is left that counts
-    gpu = replace(result.environment, device=replace(result.environment.device, kind="cuda"))
-    assert replace(on_cpu, environment=gpu).cells(above)[3:5] == ["INVALID", "–"]
-    assert any("rafters INVALID: 120% of the ceiling" in line for line in on_cpu.remarks)
+    doubted = replace(result, rows=(above,))
+    assert not doubted.ok  # nothing is left that counts
+    assert doubted.cells(above)[3:5] == ["INVALID", "–"]
+    assert any("rafters INVALID: 120% of the ceiling" in line for line in doubted.remarks)

@@ -30,7 +30,16 @@ def test_bandwidth_is_linear_between_mixes():
     assert c.bandwidth(0.5) == pytest.approx(3e12, rel=1e-4)
     assert c.bandwidth(0.75) == pytest.approx(4e12, rel=1e-4)
     assert c.bandwidth(0.25) == pytest.approx(3.5e12, rel=1e-4)
-    assert c.bandwidth(0.5, 6_000_000) == pytest.approx(6e6 / 4e-6, rel=1e-3)
+    with pytest.raises(MeasureError, match="hold no bandwidth"):
+        Ceilings(devices.facts("cpu"), (), 1e-6).bandwidth(0.5)
+
+
+def test_a_call_is_judged_by_streams_of_its_own_size_or_larger():
+    """16 MB that a cache keeps in part are no ceiling for a gigabyte; a gigabyte's is one for everything that is smaller."""
+    points = [Point("copy", 0.5, 16 << 20, (16 << 20) / 80e9, "x"), Point("copy", 0.5, 256 << 20, (256 << 20) / 50e9, "x")]
+    c = Ceilings(devices.facts("cpu"), tuple(points), 0.0)
+    assert [c.bandwidth(0.5, moved) for moved in (0, 4 << 20, 128 << 20, 1 << 30, 1 << 40)] == [80e9, 80e9, 80e9, 50e9, 50e9]
+    assert c.attainable_seconds(Cost(10**9, 10**9)) == pytest.approx(2e9 / 50e9)
 
 
 def test_attainable_time():

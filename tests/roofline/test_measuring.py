@@ -1,30 +1,28 @@
 """What measure and race conclude, driven by fake timers and clocks: every end is bounded and says why."""
 
+import dataclasses
 import itertools
 import json
 import time
 
 import fakes
+import made
 import pytest
 import torch
 
+from rafters import device as devices
 from rafters.cost import Cost
 from rafters.errors import MeasureError
-from rafters.roofline import Measurement, measure, race
+from rafters.roofline import Ceilings, Measurement, measure, race
+from rafters.roofline.ceiling import Point
 from rafters.roofline.measurement import read_lines, write_lines
 
 X = (torch.arange(4096.0), torch.ones(4096))
 COST = Cost(2 * 4 * 4096, 4 * 4096, 4096)
 
 
-class Roof:
-    """1 GB/s whatever the mix, 10 us to start."""
-
-    def bandwidth(self, read_fraction):
-        return 1e9
-
-    def attainable_seconds(self, cost, dtype):
-        return 10e-6 + cost.total_bytes / 1e9
+# 1 GB/s whatever the mix, 10 us to start, on another device than this: it is not measured again.
+ROOF = Ceilings(made.GPU, (Point("add", 2 / 3, 1 << 40, (1 << 40) / 1e9, "made up"),), 10e-6)
 
 
 def run(fn=torch.add, seconds=(), **options):
@@ -84,19 +82,39 @@ def test_some_throttled_samples_are_dropped_and_counted():
 
 def test_byte_count_too_high_is_invalid():
     seconds = 1.03 * COST.total_bytes / 1e9
-    assert run(seconds=[seconds], ceilings=Roof(), min_time_s=0).verdict == "VALID"
-    m = run(seconds=[seconds / 2], ceilings=Roof(), min_time_s=0)
+    assert run(seconds=[seconds], ceilings=ROOF, min_time_s=0).verdict == "VALID"
+    m = run(seconds=[seconds / 2], ceilings=ROOF, min_time_s=0)
     assert m.verdict == "INVALID"
     assert "194% of the ceiling of 1 GB/s cannot be true" in m.reasons[0]
 
 
+def test_beyond_two_percent_the_interval_of_the_ceiling_counts():
+    seconds = COST.total_bytes / 1e9 / 1.08
+    unsure = Ceilings(made.GPU, (dataclasses.replace(ROOF.points[0], doubt=0.1),), 10e-6)
+    assert run(seconds=[seconds], ceilings=ROOF, min_time_s=0).verdict == "INVALID"
+    assert run(seconds=[seconds], ceilings=unsure, min_time_s=0).verdict == "VALID"
+
+
+def test_a_call_above_the_ceiling_has_it_measured_again_first():
+    """A ceiling from a busy moment, on this device: a thousandth of what its memory moves."""
+    points = tuple(Point(name, mix, 1 << 20, (1 << 20) / 1e6, "torch.add x 1") for name, mix in (("add", 2 / 3), ("read", 1.0)))
+    here = Ceilings(devices.facts("cpu"), points, 1e-6)
+    x = (torch.randn(1 << 22), torch.randn(1 << 22))
+    cost = Cost(2 * x[0].nbytes, x[0].nbytes)
+    m = measure(torch.add, x, cost, reference=torch.add, time_limit_s=0.3, warm_up_s=0.0, ceilings=here)
+    assert m.ceiling > 1e8  # what was measured now, and not 1 MB/s
+    assert [(p.mix, p.bytes, p.kernel) for p in here.points[2:]] == [("add", cost.total_bytes, "torch.add x 1")]
+    m = run(seconds=[1e-9], ceilings=here, min_time_s=0)  # nothing makes the impossible true
+    assert m.verdict == "INVALID"
+
+
 def test_hot_is_labelled_and_not_judged_by_the_memory_ceiling():
-    m = run(seconds=[1e-6], ceilings=Roof(), hot=True, min_time_s=0)
+    m = run(seconds=[1e-6], ceilings=ROOF, hot=True, min_time_s=0)
     assert (m.state, m.verdict, m.share_of_ceiling) == ("hot", "VALID", None)
 
 
 def test_share_of_attainable():
-    m = run(seconds=[2 * (10e-6 + COST.total_bytes / 1e9)], ceilings=Roof(), min_time_s=0)
+    m = run(seconds=[2 * (10e-6 + COST.total_bytes / 1e9)], ceilings=ROOF, min_time_s=0)
     assert m.share_of_attainable == pytest.approx(0.5)
     assert m.share_of_ceiling < m.share_of_attainable
 

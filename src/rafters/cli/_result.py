@@ -71,14 +71,10 @@ class Bench:
     def _peers(self) -> list[str]:
         return list(dict.fromkeys(EAGER.get(name, name) for row in self.rows for name in row.peers))
 
-    def _withheld(self, m: Measurement | None) -> bool:
-        """A wrong result has no speed, and a GPU's figure above its ceiling is none."""
-        return m is None or m.seconds is None or (m.verdict == INVALID and self.environment.device.kind != "cpu")
-
     def cells(self, row: Row) -> list[str]:
         m, peers = row.ours, {EAGER.get(name, name): p for name, p in row.peers.items()}
-        beside = [DASH if self._withheld(p) else beside_cell(p) for p in map(peers.get, self._peers)]
-        if m is None or self._withheld(m):
+        beside = [DASH if _withheld(p) else beside_cell(p) for p in map(peers.get, self._peers)]
+        if m is None or _withheld(m):
             verdict = "failed" if m is None else m.verdict
             return [row.op, row.shape, row.dtype, verdict, *[DASH] * (len(COLUMNS) - 4), *beside]
         theoretical = self.environment.device.theoretical_bandwidth
@@ -90,8 +86,7 @@ class Bench:
             f"{m.cost.total_bytes / 1e6:,.4g}",
             f"{m.bandwidth / 1e9:,.1f}" if m.bandwidth else DASH,
             percent(m.bandwidth / theoretical if m.bandwidth and theoretical else None),
-            # A CPU's ceiling is what other processes left of it when it was measured: a figure above it is shown, with its doubt.
-            percent(m.share_of_ceiling) + (" ?" if m.verdict == INVALID else ""),
+            percent(m.share_of_ceiling),
             percent(m.share_of_attainable),
             f"{m.host_us:.1f}" if m.host_us else DASH,
             *beside,
@@ -174,6 +169,11 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         return self.record
+
+
+def _withheld(m: Measurement | None) -> bool:
+    """A wrong result has no speed, and a figure above its ceiling is none."""
+    return m is None or m.seconds is None or m.verdict == INVALID
 
 
 def microseconds(m: Measurement | None) -> str:

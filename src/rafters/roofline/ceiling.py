@@ -7,10 +7,16 @@ from rafters import device as devices
 from rafters.cost import Cost
 from rafters.errors import MeasureError
 
+# A call is judged by streams that moved this share of its bytes or more: caches may serve smaller ones better than memory can.
+_COMPARABLE = 1 / 8
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The best time of a stream of `bytes` bytes of one mix. `state` is "cold" or "hot" (L2)."""
+    """The best time of a stream of `bytes` bytes of one mix. `state` is "cold" or "hot" (L2).
+
+    `doubt` is half the 95 % interval of `seconds`, as a share of it.
+    """
 
     mix: str
     read_fraction: float
@@ -18,10 +24,15 @@ class Point:
     seconds: float
     kernel: str
     state: str = "cold"
+    doubt: float = 0.0
+
+    @property
+    def bandwidth(self) -> float:
+        return self.bytes / self.seconds
 
     @property
     def gbps(self) -> float:
-        return self.bytes / self.seconds / 1e9
+        return self.bandwidth / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +45,12 @@ class ComputeCeiling:
     sustained: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ceilings:
-    """What one device reaches. `launch_floor_s` is t0; with programmatic dependent launch `launch_floor_pdl_s`, None without."""
+    """What one device reaches. `launch_floor_s` is t0; with programmatic dependent launch `launch_floor_pdl_s`, None without.
+
+    They grow: a stream that is measured later and is faster (`ceiling_run.again`) is added to `points`.
+    """
 
     device: devices.DeviceFacts
     points: tuple[Point, ...]
@@ -50,11 +64,16 @@ class Ceilings:
     @property
     def mixes(self) -> dict[float, float]:
         """Read fraction -> the largest bandwidth in bytes/s that a stream from memory reached, in order of the fraction."""
-        best: dict[float, float] = {}
-        for p in self.points:
-            if p.state == "cold":
-                best[p.read_fraction] = max(best.get(p.read_fraction, 0.0), p.bytes / p.seconds)
-        return dict(sorted(best.items()))
+        return {fraction: p.bandwidth for fraction, p in self._best(0).items()}
+
+    def _best(self, moved: float) -> dict[float, Point]:
+        """Read fraction -> the fastest stream from memory that moved a comparable number of bytes or more, else the largest."""
+        found: dict[float, Point] = {}
+        for fraction in sorted({p.read_fraction for p in self.points if p.state == "cold"}):
+            mine = [p for p in self.points if p.state == "cold" and p.read_fraction == fraction]
+            least = min(moved * _COMPARABLE, max(p.bytes for p in mine))
+            found[fraction] = max((p for p in mine if p.bytes >= least), key=lambda p: p.bandwidth)
+        return found
 
     @property
     def cache_plateau(self) -> tuple[float, int] | None:
@@ -62,7 +81,7 @@ class Ceilings:
 
         The edge is the largest footprint above the geometric mean of the plateau and the memory's bandwidth.
         """
-        hot = [(p.bytes / p.seconds, p.bytes) for p in self.points if p.state == "hot"]
+        hot = [(p.bandwidth, p.bytes) for p in self.points if p.state == "hot"]
         memory = self.mixes.get(0.5)
         if not hot or not memory or max(hot)[0] < 1.2 * memory:
             return None
@@ -74,17 +93,28 @@ class Ceilings:
         """The smaller of the two launch floors, in seconds: what a small call can reach on this device."""
         return min(self.launch_floor_s, self.launch_floor_pdl_s or self.launch_floor_s)
 
-    def bandwidth(self, read_fraction: float, total_bytes: int | None = None) -> float:
-        """B(mix) in bytes/s, linear between the measured mixes; with `total_bytes` V, what a call attains: V / (t0 + V / B)."""
-        known = list(self.mixes.items())
+    def matching(self, read_fraction: float, moved: float = 0) -> list[tuple[float, Point]]:
+        """The one or two measured streams that stand for a mix, with weights that add up to 1: its neighbours on either side.
+
+        `moved` is how many bytes the call moves: streams that are much smaller do not count. Raises MeasureError if none is known.
+        """
+        known = list(self._best(moved).items())
         if not known:
             raise MeasureError("these ceilings hold no bandwidth")
         lower = max((m for m in known if m[0] <= read_fraction), default=known[0])
         upper = min((m for m in known if m[0] >= read_fraction), default=known[-1])
-        span = upper[0] - lower[0]
-        part = (read_fraction - lower[0]) / span if span else 0.0
-        slope = lower[1] + part * (upper[1] - lower[1])
-        return slope if total_bytes is None else total_bytes / (self.t0 + total_bytes / slope)
+        if lower[0] == upper[0]:
+            return [(1.0, lower[1])]
+        part = (read_fraction - lower[0]) / (upper[0] - lower[0])
+        return [(1.0 - part, lower[1]), (part, upper[1])]
+
+    def bandwidth(self, read_fraction: float, moved: float = 0) -> float:
+        """B(mix) in bytes/s of calls that move `moved` bytes, linear between the measured mixes; 0 is the largest of any size."""
+        return sum(weight * p.bandwidth for weight, p in self.matching(read_fraction, moved))
+
+    def doubt(self, read_fraction: float, moved: float = 0) -> float:
+        """Half the 95 % interval of `bandwidth`, as a share of it."""
+        return max(p.doubt for _, p in self.matching(read_fraction, moved))
 
     def attainable_seconds(self, cost: Cost, dtype: str = "") -> float:
         """T = t0 + max(V / B(mix), F / C): the least time of a call that moves V bytes and does F operations.
@@ -93,7 +123,8 @@ class Ceilings:
         """
         compute = max((c.burst for c in self.compute if c.dtype == dtype), default=0.0)
         arithmetic = cost.flops / compute if compute else 0.0
-        memory = cost.total_bytes / self.bandwidth(cost.read_fraction) if cost.total_bytes else 0.0
+        moved = cost.total_bytes
+        memory = moved / self.bandwidth(cost.read_fraction, moved) if moved else 0.0
         return self.t0 + max(memory, arithmetic)
 
     def to_json(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import torch
 
 from rafters import device as devices
+from rafters.cost import Cost
 from rafters.errors import MeasureError
 from rafters.roofline import choosing, compute, sampling, streams
 from rafters.roofline import clocks as clocking
@@ -16,6 +17,8 @@ from rafters.roofline.ceiling import Ceilings, Point
 from rafters.roofline.statistics import Summary
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+_QUICK_GPU = sampling.Rule(10, 0.05, 0.004, 0.4, 0.02)
+_QUICK_CPU = sampling.Rule(8, 0.1, 0.01, 0.3, 0.02)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +38,16 @@ def plan(facts: devices.DeviceFacts, quick: bool) -> Plan:
     The hot footprints go from 1/32 of the last cache to 4 times it, to find where it ends.
     """
     around = tuple(int(facts.l2_bytes * 2.0**i) for i in range(-5, 3, 2 if quick else 1))
-    four = (streams.READ, streams.WRITE, streams.COPY, streams.ADD)
-    every = (*four, streams.TRIAD, streams.THREE_TO_ONE, streams.ONE_TO_TWO)
+    four, every = streams.MIXES[:4], streams.MIXES
     if facts.kind == "cuda":
         most = facts.memory_bytes // 8
         sizes = (64 * KIB, MIB, 16 * MIB, 256 * MIB, 2 * GIB) if quick else tuple(64 * KIB << (2 * i) for i in range(9))
         sizes = tuple(sorted({min(s, most) for s in sizes}))
-        rule = sampling.Rule(10, 0.05, 0.004, 0.4, 0.02) if quick else sampling.Rule(20, 0.2, 0.002, 0.6, 0.05)
+        rule = _QUICK_GPU if quick else sampling.Rule(20, 0.2, 0.002, 0.6, 0.05)
         return Plan(four if quick else every, sizes, min(GIB, most), rule, around)
     largest = min((4 if quick else 8) * facts.l2_bytes, facts.memory_bytes // 16)
     sizes = (64 * KIB, MIB, 16 * MIB, largest) if quick else (*(64 * KIB << (2 * i) for i in range(6)), largest)
-    rule = sampling.Rule(8, 0.1, 0.01, 0.3, 0.02) if quick else sampling.Rule(15, 0.2, 0.005, 0.7, 0.05)
+    rule = _QUICK_CPU if quick else sampling.Rule(15, 0.2, 0.005, 0.5, 0.05)
     return Plan(four if quick else every[:5], sizes, largest, rule, () if quick else around)
 
 
@@ -65,8 +67,9 @@ def run(device: torch.device, *, quick: bool, progress: Callable[[str], None]) -
             streams.verify(c, mix, device)
         raced = {c.name: summary_of(c, mix, todo.race_at, facts, device, todo.rule) for c in runners}
         winner = min(runners, key=lambda c: raced[c.name].median)
-        # A quick run takes the curve down to small sizes from the copy alone; the other mixes give their bandwidth.
-        for size in todo.footprints if mix is streams.COPY or not quick else todo.footprints[-1:]:
+        # A quick run takes the curve down to small sizes from the copy alone. The other mixes give their bandwidth, at the two
+        # largest sizes: where a cache keeps a part of the smaller one, calls of that size are judged by it.
+        for size in todo.footprints if mix is streams.COPY or not quick else todo.footprints[-2:]:
             progress(f"{mix.name}: {size / 1e6:,.2f} MB by {winner.name}")
             points.append(time_stream(winner, mix, size, facts, device, todo.rule))
         if mix is streams.COPY:
@@ -105,7 +108,25 @@ def time_stream(
     summary = summary_of(candidate, mix, footprint, facts, device, rule, hot=hot)
     seconds = summary.median if device.type == "cuda" else summary.min
     moved = mix.bytes(mix.elements(footprint))
-    return Point(mix.name, mix.read_fraction, moved, seconds, candidate.name, "hot" if hot else "cold")
+    return Point(mix.name, mix.read_fraction, moved, seconds, candidate.name, "hot" if hot else "cold", summary.ci_width / 2)
+
+
+def again(known: Ceilings, cost: Cost, device: torch.device) -> None:
+    """Add to `known` what streams of the mix and the size of `cost` reach now.
+
+    Ceilings are of the moment they were measured in. A call that stands above them is first held against this one: on a CPU
+    that others use as well, they may have been taken while it was busy.
+    """
+    facts = devices.facts(device)
+    if known.device != facts:
+        return  # recorded elsewhere, or with other threads: not ours to mend
+    footprint = min(cost.total_bytes, facts.memory_bytes // 16)
+    rule = _QUICK_GPU if device.type == "cuda" else _QUICK_CPU
+    for _, best in known.matching(cost.read_fraction, cost.total_bytes):
+        mix = next((m for m in streams.MIXES if m.name == best.mix), None)
+        runners = {c.name: c for c in streams.candidates(mix, device)} if mix else {}
+        if mix and best.kernel in runners:
+            known.points += (time_stream(runners[best.kernel], mix, footprint, facts, device, rule),)
 
 
 def summary_of(

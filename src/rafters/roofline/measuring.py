@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -14,24 +14,17 @@ from rafters import device as devices
 from rafters.cost import Cost
 from rafters.dtypes import dtype_name
 from rafters.errors import MeasureError
+from rafters.roofline import ceiling_run, choosing, counting, declaring, sampling, sandwich, timers, verdict
 from rafters.roofline import check as checking
-from rafters.roofline import choosing, counting, declaring, sampling, sandwich, timers, verdict
 from rafters.roofline import clocks as clocking
 from rafters.roofline import rotation as rotating
+from rafters.roofline.ceiling import Ceilings
 from rafters.roofline.measurement import Measurement
 from rafters.roofline.statistics import summarize
 
 Function = Callable[..., Any]
 ArgumentsOrFactory = Sequence[Any] | Callable[[], Sequence[Any]]
 TimerFactory = Callable[[Function, rotating.Rotation, torch.device], timers.Timer]
-
-
-class Roof(Protocol):
-    """What a call is judged against: `rafters.roofline.Ceilings`, or anything with these two."""
-
-    def bandwidth(self, read_fraction: float) -> float | None: ...
-
-    def attainable_seconds(self, cost: Cost, dtype: str) -> float | None: ...
 
 
 def measure(
@@ -72,7 +65,7 @@ def race(
     time_limit_s: float = 10.0,
     warm_up_s: float = sampling.WARM_UP_S,
     device: torch.device | str | None = None,
-    ceilings: Roof | None = None,
+    ceilings: Ceilings | None = None,
     clocks: clocking.ClockReader | None = None,
     timer: TimerFactory = choosing.choose,
     now: Callable[[], float] = time.perf_counter,
@@ -81,7 +74,8 @@ def race(
 
     Blocks of samples alternate in rotated order, so that none always meets the warm clock. The first provider is the baseline:
     every other one carries `ratio`, the median over rounds of its time / the baseline's, with a 95 % interval. `time_limit_s`
-    is per provider. `check(result, expected)` returns None or what is wrong. With `between_products` each is timed inside a chain
+    is per provider. A call that stands above `ceilings` makes them measured again at its size before it is called impossible, and
+    they keep what that finds. `check(result, expected)` returns None or what is wrong. With `between_products` each is timed inside a chain
     of matrix products as well (`sandwiched_s`; see `sandwiched`). `clocks`, `timer` and `now` are there for tests.
     """
     if not providers:
@@ -134,6 +128,11 @@ def race(
     if reference is None:
         notes = {p: [*n, "not checked: no reference was given"] for p, n in notes.items()}
     named = dtype if dtype is not None else _dtype(first)
+    roof = None if hot else ceilings
+    limit = None if hot else verdict.limit_of(roof, cost, facts)
+    if roof and limit and any(limit.exceeded(found[p]) for p in running):
+        ceiling_run.again(roof, cost, where)
+        limit = verdict.limit_of(roof, cost, facts)
     common: dict[str, Any] = {
         "shape": shape if shape is not None else _shape(first),
         "dtype": named,
@@ -143,10 +142,9 @@ def race(
         "environment": _environment_id(where),
         "seed": torch.initial_seed(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "attainable_s": ceilings.attainable_seconds(cost, named) if ceilings and not hot else None,
-        "ceiling": ceilings.bandwidth(cost.read_fraction) if ceilings and not hot else None,
+        "attainable_s": roof.attainable_seconds(cost, named) if roof else None,
+        "ceiling": roof.bandwidth(cost.read_fraction, cost.total_bytes) if roof else None,
     }
-    limit = None if hot else (common["ceiling"] or facts.theoretical_bandwidth)
     del first, rotation
     if where.type == "cuda":
         torch.cuda.empty_cache()  # the memory in use before and after is equal

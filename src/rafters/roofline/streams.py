@@ -39,6 +39,8 @@ class Mix:
 READ, WRITE, COPY, ADD = Mix("read", 1, 0), Mix("write", 0, 1), Mix("copy", 1, 1), Mix("add", 2, 1)
 TRIAD = Mix("triad", 2, 1, TRIAD_SCALE)
 THREE_TO_ONE, ONE_TO_TWO = Mix("3:1", 3, 1), Mix("1:2", 1, 2)
+# The first four alone in a quick run.
+MIXES = (READ, WRITE, COPY, ADD, TRIAD, THREE_TO_ONE, ONE_TO_TWO)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,9 @@ def _torch_candidates(mix: Mix) -> list[Candidate]:
         case "write":
             return [Candidate("torch.fill_", lambda out: out.fill_(mix.scale))]
         case "copy":
-            return [Candidate("torch.copy_", lambda a, out: out.copy_(a))]
+            # The second is the "scale" of STREAM.
+            scale = Candidate("torch.mul", lambda a, out: torch.mul(a, mix.scale, out=out))
+            return [Candidate("torch.copy_", lambda a, out: out.copy_(a)), scale]
         case "add" | "triad":
             return [Candidate("torch.add", lambda a, b, out: torch.add(a, b, alpha=mix.scale, out=out))]
     return []

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rafters.cost import Cost
+from rafters.device import DeviceFacts
 from rafters.roofline import counting, sampling
+from rafters.roofline.ceiling import Ceilings
 from rafters.roofline.measurement import INVALID, THROTTLED, VALID, WRONG, Measurement
 from rafters.roofline.statistics import summarize
 
@@ -14,6 +17,31 @@ IMPOSSIBLE = 1.02
 NOISY = 0.02
 # How far a given byte count may be from the counted one: beyond the first it is remarked, beyond the second it is wrong.
 DOUBTFUL, WRONG_BYTES = 1.02, 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Seconds that `total_bytes` take at a bandwidth, and the factor by which no call can be faster."""
+
+    total_bytes: int
+    bandwidth: float
+    margin: float = IMPOSSIBLE
+
+    def share(self, seconds: float) -> float:
+        return self.total_bytes / seconds / self.bandwidth
+
+    def exceeded(self, samples: sampling.Samples) -> bool:
+        """Whether these samples claim more than can be true."""
+        median = samples.summary().median if samples.used else 0.0
+        return median > 0 and self.share(median) > self.margin
+
+
+def limit_of(ceilings: Ceilings | None, cost: Cost, facts: DeviceFacts) -> Limit | None:
+    """The measured ceiling of the call's mix and size with 2 % or its own interval above it; else the theoretical bandwidth."""
+    if ceilings is not None:
+        mix = (cost.read_fraction, cost.total_bytes)
+        return Limit(cost.total_bytes, ceilings.bandwidth(*mix), max(IMPOSSIBLE, 1 + ceilings.doubt(*mix)))
+    return Limit(cost.total_bytes, facts.theoretical_bandwidth) if facts.theoretical_bandwidth else None
 
 
 def doubt(given: Cost, fn: Callable[..., Any], arguments: Sequence[Any]) -> tuple[str | None, str | None]:
@@ -52,11 +80,10 @@ def conclude(
     samples: sampling.Samples,
     failure: str | None,
     notes: list[str],
-    limit: float | None,
+    limit: Limit | None,
     pairing: dict[str, Any],
     doubt: str | None = None,
 ) -> Measurement:
-    cost: Cost = common["cost"]
     summary = samples.summary() if samples.used and failure is None else None
     verdict, reasons = VALID, []
     if failure is not None:
@@ -66,10 +93,10 @@ def conclude(
         verdict, pairing = INVALID, {}
         reasons.append(f"the timer gave {summary.median if summary else 'no'} seconds: nothing was measured")
         summary = None
-    elif limit and (share := cost.total_bytes / summary.median / limit) > IMPOSSIBLE:
+    elif limit and limit.exceeded(samples):
         verdict = INVALID
         reasons.append(
-            f"{share:.0%} of the ceiling of {limit / 1e9:,.0f} GB/s cannot be true: "
+            f"{limit.share(summary.median):.0%} of the ceiling of {limit.bandwidth / 1e9:,.0f} GB/s cannot be true: "
             "the byte count is too high or the data was in cache"
         )
     elif doubt is not None:
