@@ -43,6 +43,20 @@ MINIMUM = {
     "overlapping slices": (lambda a: a[:500] + a[250:750], (X,), Cost(3000, 2000, 500)),
     "gather, one row twice": (lambda w, i: w[i], (M, torch.tensor([1, 1, 2])), Cost(2 * V_BYTES + 24, 3 * V_BYTES)),
     "embedding": (lambda w, i: F.embedding(i, w), (M, torch.tensor([5, 7])), Cost(2 * V_BYTES + 16, 2 * V_BYTES)),
+    "gather by two indices": (lambda w, i: w[i, i], (M, torch.tensor([1, -1, 1])), Cost(8 + 24, 12)),
+    "gather by a mask": (lambda w, m: w[m], (M, torch.arange(ROWS) < 5), Cost(5 * V_BYTES + ROWS, 5 * V_BYTES)),
+    "gather of elements, twice the same": (
+        lambda w, i: w.gather(0, i),
+        (M, torch.zeros(3, COLS, dtype=torch.int64)),
+        Cost(V_BYTES + 24 * COLS, 3 * V_BYTES),
+    ),
+    "take": (torch.take, (M, torch.tensor([3, 3, 65])), Cost(8 + 24, 12)),
+    "bag": (lambda w, i: F.embedding_bag(i, w, mode="sum"), (M, torch.tensor([[5, 7, 5]])), Cost(2 * V_BYTES + 24, V_BYTES)),
+    "add to two rows": (
+        lambda w, i, v: w.index_add_(0, i, v),
+        (M, torch.tensor([1, 2, 2]), torch.randn(3, COLS)),
+        Cost(5 * V_BYTES + 24, 2 * V_BYTES, 3 * COLS),
+    ),
     "scatter of two rows": (
         lambda w, i, v: w.index_put_((i,), v),
         (M, torch.tensor([1, 2]), torch.randn(2, COLS)),

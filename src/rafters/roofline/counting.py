@@ -9,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rafters.cost import Cost
-from rafters.roofline import accesses
+from rafters.roofline import accesses, touched
 from rafters.roofline.accesses import Access
 from rafters.roofline.rotation import clone, tensors_in
 
@@ -94,17 +94,19 @@ class _Watch(TorchDispatchMode):
             self._internal[_key(t)] = name not in _ALLOCATES
         if name in _ALLOCATES or not (made or mutated):
             return  # an allocation or a view: nothing moves
-        touched = _gathered(name, args)
-        reads = [accesses.of(t, touched if t is read[0] else None) for t in read]
-        values = _scattered(name, args)
-        writes = [accesses.of(t, values) for t in mutated] + [accesses.of(t) for t in made]
-        for t, access in zip(read, reads, strict=True):
+        first, by_index = args[0] if args else None, touched.elements(name, args)
+
+        def access(t: torch.Tensor) -> Access:
+            return accesses.of(t, by_index if t is first else None)
+
+        reads, writes = [access(t) for t in read], [access(t) for t in [*mutated, *made]]
+        for t, found in zip(read, reads, strict=True):
             storage = self._storage(t)
-            if storage and not accesses.covered(access, storage.written):
-                storage.read.append(access)
-        for t, access in zip(mutated, writes, strict=False):
+            if storage and not accesses.covered(found, storage.written):
+                storage.read.append(found)
+        for t, found in zip(mutated, writes, strict=False):
             if storage := self._storage(t):
-                storage.written.append(access)
+                storage.written.append(found)
             else:
                 self._internal[_key(t)] = True
         flops = _flops(func, name, args, kwargs, result, [*mutated, *made])
@@ -158,45 +160,14 @@ def _overwrites_rows(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return name in ("index_put_", "index_copy_", "scatter_", "index_fill_") and not accumulates
 
 
-def _gathered(name: str, args: tuple[Any, ...]) -> int | None:
-    """Elements of its first operand that a gather touches: distinct rows x row length."""
-    match name:
-        case "embedding":
-            return _distinct(args[1]) * int(args[0].shape[1])
-        case "index_select":
-            dim = args[1] % max(args[0].dim(), 1)
-            return _distinct(args[2]) * int(args[0].numel() // max(args[0].shape[dim], 1))
-        case "index":
-            index = [i for i in args[1] if i is not None]
-            if len(index) != 1 or index[0].dtype in (torch.bool, torch.uint8):
-                return None
-            dim = next(d for d, i in enumerate(args[1]) if i is not None)
-            return _distinct(index[0]) * int(args[0].numel() // max(args[0].shape[dim], 1))
-        case "gather":
-            return int(args[2].numel())
-        case "take":
-            return _distinct(args[1])
-    return None
-
-
-def _scattered(name: str, args: tuple[Any, ...]) -> int | None:
-    """Elements of its first operand that a scatter writes."""
-    position = {"index_put_": 2, "index_copy_": 3, "scatter_": 2}.get(name)
-    if position is None or len(args) <= position or not isinstance(args[position], torch.Tensor):
-        return None
-    return int(args[position].numel())
-
-
-def _distinct(index: torch.Tensor) -> int:
-    return int(torch.unique(index).numel())
-
-
 def _flops(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, outputs: list[torch.Tensor]) -> int:
     from torch.utils.flop_counter import flop_registry  # loads triton: not when Rafters is imported
 
     packet = getattr(func, "overloadpacket", None)
     if packet in flop_registry:
         return int(flop_registry[packet](*args, **kwargs, out_val=result))
+    if name in touched.ADDS and len(args) > 3:
+        return sum(t.numel() for t in tensors_in(args[3]))
     base = name.removesuffix("_") if name not in _MOVES else name
     if name in _MOVES or not any(t.is_floating_point() or t.is_complex() for t in outputs):
         return 0
