@@ -1,7 +1,8 @@
 """The chart of the README: `python benchmarks/roofline_chart.py --out benchmarks/results`.
 
 Three ops of ours, a softmax and a matrix product of PyTorch's, each at three sizes, under the ceilings measured in the same run.
-Writes the raw rows (JSON lines) and draws docs/roofline.svg from them.
+Writes the raw rows (JSON lines), draws docs/roofline.svg from them, and keeps them as the run that `rafters report --recorded`
+replays for this device.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from rafters.cost import Cost
 from rafters.roofline import Measurement, ceilings, measure, read, write
 from rafters.roofline.chart import model, save
 
+RECORDED = Path(__file__).parents[1] / "src" / "rafters" / "roofline" / "recorded"
 DTYPE = torch.bfloat16
 SIZES = (2**20, 2**24, 2**28)
 SIDES = (1024, 4096, 8192)
@@ -64,7 +66,10 @@ def main() -> None:
     path = options.out / f"roofline-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl"
     write(path, found, environment=devices.environment(device), ceilings=limits)
     save(model.chart(read(path)), options.svg)
-    print(path, options.svg)
+    slug = "-".join(limits.device.name.lower().replace("nvidia", "").split())
+    replayed = RECORDED / f"roofline-{slug}.jsonl"
+    replayed.write_bytes(path.read_bytes())
+    print(path, options.svg, replayed)
 
 
 if __name__ == "__main__":

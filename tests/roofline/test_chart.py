@@ -50,6 +50,16 @@ def test_points_roofs_ridges_and_arrows(results):
     assert chart.families == ["moves", "pointwise"]
 
 
+def test_arrows_lead_from_before_to_after():
+    runs = [
+        made.measurement("add"),
+        made.measurement("mul"),
+        made.measurement("add", median=2e-3),
+        made.measurement("add", dtype="fp32"),
+    ]
+    assert model.chart(Results(runs)).arrows == ((1, 3),)
+
+
 def test_latency_curve(results):
     chart = model.chart(results)
     assert chart.attainable_share(5e6) == pytest.approx(0.5, rel=1e-3)  # V / B = t0

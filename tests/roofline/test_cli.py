@@ -131,6 +131,19 @@ def test_an_unknown_device_is_a_sentence(rafters, verb):
     assert "device 'cuda:99': this machine has" in text
 
 
+def test_a_recorded_run_is_replayed_and_labelled(rafters, tmp_path):
+    status, text = rafters("report", "--recorded", "h200")
+    assert status == 0
+    assert "recorded on NVIDIA H200" in text
+    assert "torch matmul 8192x8192 bf16" in text
+    assert rafters("report", "--recorded", "h200", "-o", "h200.html")[0] == 0
+    assert "recorded on NVIDIA H200" in (tmp_path / "h200.html").read_text()
+    for name in ("h100", "../sweep-add-h200", ""):
+        status, text = rafters("report", *(("--recorded", name) if name else ()))
+        assert status == 1
+        assert ("there are: h200" if name else "say what to draw") in text
+
+
 def test_report_fails_with_a_sentence(rafters, tmp_path):
     write(tmp_path / "a.jsonl", [made.measurement()])
     assert rafters("report", "a.jsonl", "-o", "r.pdf")[0] == 1

@@ -1,7 +1,9 @@
 """A result file read back: measurements, the ceilings they were judged by, where they come from, and what failed."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from importlib import resources
 from pathlib import Path
 
 from rafters.device import Environment
@@ -58,6 +60,16 @@ def read(*paths: str | Path) -> Results:
     if not found.measurements and not found.ceilings:
         raise MeasureError(f"{found.source}: no measurement and no ceilings in it")
     return found
+
+
+def recorded(name: str) -> Path:
+    """The file of a run that comes with Rafters, by the name of its device: "h200". Raises MeasureError, naming those there are."""
+    folder = Path(str(resources.files("rafters.roofline"))) / "recorded"
+    path = folder / f"roofline-{name}.jsonl"
+    if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
+        known = ", ".join(sorted(p.stem.removeprefix("roofline-") for p in folder.glob("roofline-*.jsonl")))
+        raise MeasureError(f"no run called {name!r} is recorded; there are: {known or 'none'}")
+    return path
 
 
 def write(

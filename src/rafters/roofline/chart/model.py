@@ -51,7 +51,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Everything a drawing shows, in the order it is drawn. `arrows` lead from the number of a baseline to that of its rival."""
+    """Everything a drawing shows, in the order it is drawn. `arrows` lead from the number of a baseline to that of its
+    rival, and from before to after."""
 
     title: str
     roofs: tuple[Roof, ...]
@@ -110,13 +111,19 @@ def _point(number: int, m: Measurement) -> Point:
 
 
 def _arrows(points: Sequence[Point]) -> tuple[tuple[int, int], ...]:
-    """From the baseline of a race to each rival that was paired with it."""
+    """From the baseline of a race to each rival that was paired with it; from a call to the same call in a later run."""
     baselines = {_row(p.measurement, p.measurement.provider): p.number for p in points}
+    earlier: dict[tuple[str, ...], int] = {}
     found = []
     for p in points:
-        start = baselines.get(_row(p.measurement, p.measurement.ratio_to))
-        if p.measurement.ratio_to and start is not None and start != p.number:
+        m = p.measurement
+        start = baselines.get(_row(m, m.ratio_to))
+        if m.ratio_to and start is not None and start != p.number:
             found.append((start, p.number))
+        call = (m.name, m.shape, m.dtype, m.state, m.provider)
+        if call in earlier:
+            found.append((earlier[call], p.number))
+        earlier[call] = p.number
     return tuple(found)
 
 

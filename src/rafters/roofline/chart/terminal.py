@@ -1,11 +1,14 @@
 """The chart in characters: 80 x 24 is enough, and it survives ssh."""
 
 import math
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
 from rafters.roofline.chart.model import Chart, Point, Roof, columns, quantity
 
 _CALL_WIDTH = 30
+# Lines of a view beside its grid: the axis, and up to two each of the title, the roofs and the ridges.
+_AROUND = 8
 _TEXT = ("call", "verdict", "mix", "by", "why")
 _SYMBOLS = "123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -59,7 +62,7 @@ class Grid:
 
 def draw(chart: Chart, width: int = 80, height: int = 24) -> str:
     """Both views and the table as text of at most `width` columns; each view is at most `height` lines."""
-    parts = [chart.title[:width]]
+    parts = _wrapped(chart.title, width)
     if any(r.is_slope for r in chart.roofs):
         parts += roofline(chart, width, height)
     sized = [p for p in chart.points if p.share is not None]
@@ -79,7 +82,7 @@ def roofline(chart: Chart, width: int, height: int) -> list[str]:
     x = _around([p.intensity for p in placed] + [r.intensity for r in chart.ridges] + [0.1, 10.0])
     top = max([f.value for f in flats], default=math.inf)
     y = _around([p.flops for p in placed if p.flops] + [x[0] * min(solid), min(top, x[1] * max(solid))])
-    grid = Grid(width - 10, height - 6, x, y)
+    grid = Grid(width - 10, height - _AROUND, x, y)
     for roof in flats:
         grid.curve(lambda _, v=roof.value: v, "=")  # type: ignore[misc]
     for roof in (r for r in slopes if not r.solid):
@@ -92,14 +95,14 @@ def roofline(chart: Chart, width: int, height: int) -> list[str]:
         grid.put(p.intensity, p.flops or 0.0, symbol(p.number))
     ridges = ", ".join(f"{r.name.removesuffix(', sustained')} {r.intensity:.3g}" for r in chart.ridges)
     lines = grid.render(_decades(y), quantity, "FLOP per byte")
-    return [*lines, f"/ {_band(slopes)}"[:width], *([f"ridges (FLOP/byte): {ridges}"[:width]] if ridges else [])]
+    return [*lines, *_wrapped(f"/ {_band(slopes)}", width), *(_wrapped(f"ridges (FLOP/byte): {ridges}", width) if ridges else [])]
 
 
 def shares(chart: Chart, points: Sequence[Point], width: int, height: int) -> list[str]:
     """Share of attainable against bytes moved; `~` is the share of the ceiling that a copy of that size can attain."""
     x = _around([float(p.bytes) for p in points])
     top = max(1.0, *(p.share or 0.0 for p in points)) * 1.05
-    grid = Grid(width - 10, height - 6, x, (0.0, top), log_y=False)
+    grid = Grid(width - 10, height - _AROUND, x, (0.0, top), log_y=False)
     grid.curve(lambda _: 1.0, "─")
     if chart.ceilings:
         grid.curve(lambda v: chart.attainable_share(v) or 0.0, "~")
@@ -129,6 +132,11 @@ def table(rows: Iterable[dict[str, str]], width: int) -> list[str]:
         return "  ".join(cells).rstrip()
 
     return [line({n: n for n in names}), *(line(r) for r in found)]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """At most two lines, and dots for what does not fit."""
+    return textwrap.wrap(text, width, max_lines=2, placeholder=" ...")
 
 
 def _band(slopes: Sequence[Roof]) -> str:
