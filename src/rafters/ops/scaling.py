@@ -13,13 +13,13 @@ def scale(x, s):
 @elementwise
 def scale_bias(x, s, b):
     """x * s + b, rounded after the product and after the sum (no contraction)."""
-    return x * s + b
+    return lang.add(x * s, b)
 
 
 @elementwise
 def mul_add(x, a, y):
     """x * a + y, rounded after the product and after the sum (no contraction)."""
-    return x * a + y
+    return lang.add(x * a, y)
 
 
 @elementwise(accepts="float")
