@@ -39,7 +39,6 @@ FLOAT8 = frozenset({torch.float8_e4m3fn, torch.float8_e5m2})
 BOOL, INT, FLOAT = 0, 1, 2
 
 
-@functools.cache
 def category(dtype: torch.dtype) -> int:
     """BOOL < INT < FLOAT, as in PyTorch's promotion."""
     if dtype is torch.bool:

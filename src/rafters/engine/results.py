@@ -41,7 +41,8 @@ def check_given(op: str, out: torch.Tensor, shape: tuple[int, ...], dtype: torch
         raise argument_error(op, "out", f"shape {tuple(out.shape)}", f"shape {tuple(shape)}")
     if out.device != device:
         raise argument_error(op, "out", f"device {out.device}", f"device {device}")
-    if out.layout is not torch.strided or out.is_neg():
+    # torch.compile cannot ask for the negative bit, and needs not: what it compiles writes through it
+    if out.layout is not torch.strided or (not torch.compiler.is_compiling() and out.is_neg()):
         raise argument_error(op, "out", "a tensor that is no plain memory (sparse, or lazily negated)", "a strided tensor")
     eighths = dtype in dtypes.FLOAT8 or out.dtype in dtypes.FLOAT8
     if out.dtype is not dtype and (eighths or dtypes.category(dtype) > dtypes.category(out.dtype)):

@@ -33,7 +33,7 @@ def key({passed}):
 
 
 def registered(_plans, _otherwise, _defaults):
-    def call({passed}):
+    def call({passed}, *, _body=""):
         if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
             _run = _plans.get(({key},))
             if _run is not None:

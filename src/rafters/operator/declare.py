@@ -28,6 +28,7 @@ def elementwise(
     views: Mapping[str, View] | None = None,
     outputs: Sequence[Output] | None = None,
     reference: Callable[..., Any] | None = None,
+    compile: str | None = None,  # noqa: A002 (the option's own name)
 ) -> Any:
     """An op whose result at an element depends on that element of its arguments.
 
@@ -45,10 +46,14 @@ def elementwise(
     accepts: "float", "int", "number" or "bool" for all tensors, or by argument: other dtypes raise ArgumentError.
     views, outputs: how parameters are read from arguments (halves, gathered rows) and where outputs go (in place, per row).
     reference: the same op in torch operations, for a body that cannot be traced (inline assembly, unknown library calls).
+    compile: under torch.compile "fuse" takes the op apart, so that Inductor fuses it with its neighbours, and "opaque" keeps it one
+        call of its kernel. None fuses unless the declaration promises what Inductor does not keep: codes of 8 bits or integers, one
+        value a row, an argument overwritten, a `reference=`; and unless the body rounds a value and computes on. "fuse" loses that:
+        Inductor leaves out roundings to 16 bits and may round a last bit otherwise. `op.opaque(...)` keeps the kernel in one place.
 
     Raises BodyError, with the line, for what cannot become an op.
     """
-    return _decorator(body, False, name, out_dtype, accepts, views, outputs, reference)
+    return _decorator(body, False, compile, name, out_dtype, accepts, views, outputs, reference)
 
 
 def rowwise(
@@ -61,18 +66,20 @@ def rowwise(
     views: Mapping[str, View] | None = None,
     outputs: Sequence[Output] | None = None,
     reference: Callable[..., Any] | None = None,
+    compile: str | None = None,  # noqa: A002 (the option's own name)
 ) -> Any:
     """An op on rows (the last dimension): beside elementwise maths its body may call `lang.row_sum`, `row_mean`, `row_max` ...
 
-    The kernel is written from the body's trace, since a reduction has to know the mask of its row. Arguments as for `elementwise`.
+    The kernel is written from the body's trace, since a reduction has to know the mask of its row. Arguments as for `elementwise`,
+    but that torch.compile keeps the op one call of its kernel unless compile="fuse": Inductor then sums a row in an order of its own.
     """
-    return _decorator(body, True, name, out_dtype, accepts, views, outputs, reference)
+    return _decorator(body, True, compile, name, out_dtype, accepts, views, outputs, reference)
 
 
-def _decorator(body: Any, rowwise_: bool, *options: Any) -> Any:
+def _decorator(body: Any, rowwise_: bool, compile_: str | None, *options: Any) -> Any:
     if body is None:
-        return lambda function: make_op(_spec(function, rowwise_, *options))
-    return make_op(_spec(body, rowwise_, *options))
+        return lambda function: make_op(_spec(function, rowwise_, *options), compile_=compile_)
+    return make_op(_spec(body, rowwise_, *options), compile_=compile_)
 
 
 def _spec(

@@ -15,7 +15,7 @@ from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
-from rafters.operator import call_text, gate, registration, switches
+from rafters.operator import call_text, compiled, gate, registration, sharding, switches
 from rafters.operator.from_body import FromBody
 from rafters.operator.switches import current
 
@@ -34,8 +34,9 @@ class Op:
     def __call__(self, *arguments: Any, out: Any = None) -> Any:
         raise NotImplementedError  # generated
 
-    def __init__(self, spec: Spec, form: Any) -> None:
+    def __init__(self, spec: Spec, form: Any, compile_: str | None = None) -> None:
         self.spec = spec
+        self.compile = compiled.checked(spec, compile_)  # what the declaration asks of torch.compile
         self.form = form  # FromBody or FromKernel: how the op's derived forms come about
         self.name = spec.name
         self.__name__ = spec.name
@@ -174,13 +175,20 @@ class Op:
             raise argument_error(self.name, "out", f"{len(given)} tensors", f"{fresh}, one a result")
         return given
 
-    def _dispatched(self, arguments: tuple[Any, ...], out: Any) -> Any:
+    def opaque(self, *arguments: Any, out: Any = None, **keywords: Any) -> Any:
+        """The same call, kept one call of the kernel under torch.compile (`torch.ops.<namespace>.<name>.opaque`); eagerly the same."""
+        if not gate.is_compiling():
+            return self(*arguments, out=out, **keywords)
+        return self._dispatched(self._bound(arguments, keywords), out, self._registration.opaque)
+
+    def _dispatched(self, arguments: tuple[Any, ...], out: Any, overload: Any = None) -> Any:
         """The call through PyTorch's dispatcher."""
         if not gate.is_compiling() and gate.needs_composite(arguments):
             made = self.form.differentiable_form(self._named(arguments))
             result = made[0] if len(made) == 1 else made
         else:
-            result = self._registration.overload(*self._registration.tensorized(arguments))
+            sharding.hand_over()
+            result = (overload or self._registration.overload)(*self._registration.tensorized(arguments))
         if out is None:
             return result
         targets, results = self._given(out), result if isinstance(result, tuple) else (result,)
@@ -250,8 +258,8 @@ def _find(module: str, name: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def make_op(spec: Spec, form: Any = None) -> Op:
-    """The op of a spec, with a call written for its signature."""
+def make_op(spec: Spec, form: Any = None, compile_: str | None = None) -> Op:
+    """The op of a spec, with a call written for its signature. `compile_`: `compile=` of `elementwise`."""
     form = form or FromBody(spec)
     form.spec = spec
     functions = call_text.functions(spec.name, spec.parameters, gate.NAMES)
@@ -261,4 +269,4 @@ def make_op(spec: Spec, form: Any = None) -> Op:
         "_registered": staticmethod(functions["registered"]),
     }
     kind = type(f"Op_{spec.name}", (Op,), members)
-    return kind(spec, form)  # type: ignore[no-any-return]
+    return kind(spec, form, compile_)  # type: ignore[no-any-return]

@@ -31,9 +31,23 @@ def traced_form(spec: Spec, arguments: dict[str, Any], exact: bool = False) -> t
         if isinstance(value, torch.Tensor):
             values[parameter.name] = _view(value, view, arguments, rank).to(dtype)
         else:
-            values[parameter.name] = number_tensor(value, dtype)
+            values[parameter.name] = _number(value, dtype)
     outputs = run(spec.body, values)
     return _assemble(spec, resolved, arguments, outputs, exact)
+
+
+def _number(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    if isinstance(value, torch.SymFloat):
+        return float_tensor(value).to(dtype)
+    if isinstance(value, torch.SymInt):
+        return torch.scalar_tensor(value, dtype=torch.int64).to(dtype)  # type: ignore[arg-type]
+    return number_tensor(value, dtype)
+
+
+def float_tensor(value: Any) -> torch.Tensor:
+    """A 0-d float64 tensor on the CPU. A product: PyTorch lets a float vary from call to call (under torch.compile) in few operations."""
+    made: torch.Tensor = torch.ones((), dtype=torch.float64) * value
+    return made
 
 
 def _part(value: torch.Tensor, part: str | None) -> torch.Tensor:
