@@ -51,7 +51,7 @@ def resolve(spec: Spec, arguments: dict[str, Any]) -> Resolved:
     dtypes = {p.name: arguments[p.name].dtype for p in spec.tensors if isinstance(arguments[p.name], torch.Tensor)}
     indices = _indices(spec, arguments)
     inputs = _inputs(spec, arguments, indices)
-    shape = _domain(spec, inputs, indices)
+    shape = _domain(spec, [*inputs, *_shapes(spec, arguments, inputs)], indices)
     values, numbers = _values(spec, arguments, typed, common)
     results, outputs = _results(spec, arguments, shape, inputs, common, dtypes)
     aligned = tuple(leading(index, len(shape)) for index in indices.values())
@@ -117,6 +117,18 @@ def _inputs(spec: Spec, arguments: dict[str, Any], indices: dict[str, Piece]) ->
     for piece, view in gathered:
         pieces[piece.name] = gather(spec.name, piece, indices[view.rows or ""], rank)
     return tuple(pieces[name] for name in spec.views if name in pieces)
+
+
+def _shapes(spec: Spec, arguments: dict[str, Any], inputs: Sequence[Piece]) -> list[Piece]:
+    """The arguments that are not read, to whose shape a result is summed: they take part in the broadcast."""
+    read = {piece.argument for piece in inputs}
+    pieces = []
+    for name in dict.fromkeys(o.sum_to for o in spec.outputs if o.sum_to and o.sum_to not in read):
+        value = arguments[name]
+        if not isinstance(value, torch.Tensor):
+            raise argument_error(spec.name, name, type(value).__name__, "a tensor (a result is summed to its shape)")
+        pieces.append(Piece(name, name, tuple(value.shape), tuple(value.stride()), value.dtype))
+    return pieces
 
 
 def _domain(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> tuple[int, ...]:
@@ -205,21 +217,10 @@ def _results(
             target = arguments[first.into]
             results.append(Result(dtype, tuple(target.shape), tuple(target.stride()), first.into))
         else:
-            summed = None if first.sum_to is None else _summed_shape(spec.name, first.sum_to, arguments[first.sum_to], shape)
+            summed = None if first.sum_to is None else tuple(arguments[first.sum_to].shape)
             results.append(_new_result(first, dtype, shape, layouts, spec.rowwise, summed))
         outputs += [(len(results) - 1, View(first.into or "", output.part, output.rows), dtype) for output in group]
     return tuple(results), tuple(outputs)
-
-
-def _summed_shape(op: str, name: str, value: Any, domain: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of the argument to which a result is summed."""
-    if not isinstance(value, torch.Tensor):
-        raise argument_error(op, name, type(value).__name__, "a tensor (a result is summed to its shape)")
-    shape = tuple(value.shape)
-    fits = len(shape) <= len(domain) and all(n in (1, m) for n, m in zip(shape[::-1], domain[::-1], strict=False))
-    if not fits:
-        raise argument_error(op, name, f"shape {shape}", f"a shape that broadcasts to {domain} (a result is summed to it)")
-    return shape
 
 
 def _new_result(

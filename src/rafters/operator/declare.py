@@ -112,7 +112,7 @@ def _spec(
             raise body.error(f"accepts={rule!r} for {argument!r} is no rule; known: {', '.join(map(repr, ACCEPTS))}")
         if argument not in {p.name for p in parameters}:
             raise body.error(f"accepts= names {argument!r}, which is no argument ({', '.join(p.name for p in parameters)})")
-    return Spec(short, namespace, body, rowwise_, parameters, views, declared, restrict, reference)
+    return Spec(short, namespace, body, rowwise_, parameters, views, declared, restrict, reference, elementwise)
 
 
 def qualified_name(function: Callable[..., Any], name: str | None) -> tuple[str, str]:

@@ -65,18 +65,19 @@ class _Emitter:
 
     def _node(self, node: torch.fx.Node) -> None:
         text = self._expression(node)
-        used = len(node.users)
-        if (used > 1 or name_of(node) in _REDUCTIONS) and not text.isidentifier() and not _is_literal(text):
+        used = sum(_mentions(user, node) for user in node.users)
+        if (used > 1 or name_of(node) in _REDUCTIONS) and not text.isidentifier() and not is_literal(text):
             name = self._name(node)
             self.body.append(f"{name} = {text}")
             text = name
-        self.text[node] = text
-        if (
-            name_of(node) in _INFIX
-            or name_of(node) in _COMPOUND
-            or (name_of(node) in _TRANSPARENT and node.args[0] in self.compound)
-        ):
+        if name_of(node) in _INFIX or name_of(node) in _COMPOUND or self._passed_on(node, text):
             self.compound.add(node)
+        self.text[node] = text
+
+    def _passed_on(self, node: torch.fx.Node, text: str) -> bool:
+        """Is the text that of a compound operand, as it stands?"""
+        first = node.args[0] if node.args else None
+        return isinstance(first, torch.fx.Node) and first in self.compound and text == self.text[first]
 
     def _name(self, node: torch.fx.Node) -> str:
         stem = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}.get(
@@ -148,15 +149,16 @@ class _Emitter:
     def _constant(self, value: Any, dtype: torch.dtype) -> str:
         if dtype is torch.bool:
             return str(bool(value))
-        if dtype in (torch.float32, torch.int32):
+        if dtype in (torch.float32, torch.float64, torch.int32):  # beside a float64 value a number is one, exactly
             return self._argument(float(value) if dtype.is_floating_point else int(value))
         return f"tl.full((), {self._argument(value)}, tl.{TRITON_NAMES[dtype]})"
 
     def _cast(self, node: torch.fx.Node) -> str:
         dtype = node.meta["val"].dtype
         text = self._operand(node.args[0])
-        if _is_literal(text):
-            return text
+        operand: Any = node.args[0]
+        if is_literal(text) or operand.meta["val"].dtype is dtype:
+            return self._argument(operand)
         return f"{text}.to(tl.{TRITON_NAMES[dtype]})"
 
     def _division(self, node: torch.fx.Node, arguments: list[str]) -> str:
@@ -165,6 +167,14 @@ class _Emitter:
             return f"{self._operand(node.args[0])} // {self._operand(node.args[1])}"
         if rounding == "floor":
             return f"tl.floor(lang.div({', '.join(arguments)}))"
+        divisor = node.args[1]
+        if (
+            isinstance(divisor, int | float)
+            and divisor
+            and math.frexp(divisor)[0] in (0.5, -0.5)
+            and 2**-60 < abs(divisor) < 2**60
+        ):
+            return f"{self._operand(node.args[0])} * {1.0 / divisor!r}"  # a power of two: the product is the quotient
         return f"lang.div({', '.join(arguments)})"
 
     def _logical(self, node: torch.fx.Node, name: str) -> str:
@@ -190,6 +200,16 @@ class _Emitter:
         return f"{_REDUCTIONS[name]}(tl.where({mask}, {text}, {neutral}))" if mask else f"{_REDUCTIONS[name]}({text})"
 
 
+def _mentions(user: torch.fx.Node, node: torch.fx.Node) -> int:
+    """How often the text of `user` names `node`; a square names its operand twice."""
+    count = sum(a is node for a in _flat(user.args))
+    return count * 2 if name_of(user) == "pow" else count
+
+
+def _flat(arguments: Any) -> list[Any]:
+    return [b for a in arguments for b in (_flat(a) if isinstance(a, list | tuple) else [a])]
+
+
 def _neutral(reduction: str, dtype: torch.dtype) -> str:
     """What a masked lane holds: nothing that its reduction would see, in the dtype of the row (an integer never becomes a float)."""
     if reduction == "sum":
@@ -202,7 +222,7 @@ def _neutral(reduction: str, dtype: torch.dtype) -> str:
     return str(info.min if reduction == "amax" else info.max)
 
 
-def _is_literal(text: str) -> bool:
+def is_literal(text: str) -> bool:
     try:
         float(text)
     except ValueError:

@@ -128,21 +128,30 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
     `tensors` gives dtype and kind (tile, column, row, point) of every tensor and scalar parameter that is present; `constants` the
     compile-time values, and None for optionals that are absent. Scalars are traced as 0-d inputs, so that no value is baked in.
     """
-    from torch._decomp import core_aten_decompositions
-    from torch.fx.experimental.proxy_tensor import make_fx
-
     names = tuple(tensors)
 
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return run(body, {**dict(zip(names, values, strict=True)), **constants})
 
+    graph = trace_function(function, tensors)
+    _check_reductions(body, graph.module, rowwise)
+    return graph
+
+
+def trace_function(
+    function: Callable[..., tuple[torch.Tensor, ...]], tensors: dict[str, tuple[torch.dtype, str]], mutates: bool = False
+) -> Graph:
+    """The graph of a function of tensors. `mutates`: it may write into its intermediate values (some rules of autograd do)."""
+    from torch._decomp import core_aten_decompositions
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     with _tracing, _alone():
         examples = [torch.zeros(SHAPES[kind], dtype=dtype, device="cpu") for dtype, kind in tensors.values()]
         rules = {op: rule for op, rule in core_aten_decompositions().items() if op._schema.name not in WHOLE}
-        module = make_fx(function, tracing_mode="fake", decomposition_table=rules)(*examples)
+        pure: Any = torch.func.functionalize(function, remove="mutations_and_views") if mutates else function
+        module = make_fx(pure, tracing_mode="fake", decomposition_table=rules)(*examples)
     _clean(module)
-    _check_reductions(body, module, rowwise)
-    return Graph(module, names)
+    return Graph(module, tuple(tensors))
 
 
 def _check_reductions(body: Body, module: torch.fx.GraphModule, rowwise: bool) -> None:
@@ -176,8 +185,24 @@ def _alone() -> Iterator[None]:
 def _clean(module: torch.fx.GraphModule) -> None:
     from torch._functorch.compile_utils import fx_graph_cse
 
+    _constants(module.graph)
     graph = fx_graph_cse(module.graph)
     graph.eliminate_dead_code()
     graph.lint()
     module.graph = graph
     module.recompile()
+
+
+def _constants(graph: torch.fx.Graph) -> None:
+    """A tensor of one number (`ones_like`, the seed of a rule) as the number itself, which broadcasts."""
+    numbers = {"zeros_like": 0, "ones_like": 1}
+    for node in list(graph.nodes):
+        name = name_of(node) if node.op == "call_function" else ""
+        if name != "full_like" and name not in numbers:
+            continue
+        value, dtype = node.args[1] if name == "full_like" else numbers[name], node.meta["val"].dtype
+        with graph.inserting_before(node):
+            number = graph.call_function(torch.ops.aten.full.default, ([], value), {"dtype": dtype})
+        number.meta["val"] = node.meta["val"].new_empty(())
+        node.replace_all_uses_with(number)
+        graph.erase_node(node)

@@ -1,0 +1,238 @@
+"""Derivatives of an op as ops of their own: the derived body is written as text, and made an op like any other.
+
+An elementwise op has a derived backward where every tensor that its body reads is an argument or a half of one. Everything else
+(rows, gathered arguments, a `reference=`) has the derivative that PyTorch takes of its torch form.
+"""
+
+import hashlib
+import linecache
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from rafters import lang
+from rafters.dtypes import FLOAT8
+from rafters.engine.call import resolve
+from rafters.engine.spec import TENSOR, Output, Spec, View
+from rafters.errors import BodyError, RaftersError
+from rafters.lang import standin
+from rafters.trace import body as bodies
+from rafters.trace.derivative import Typed, vjp
+from rafters.trace.graph import POINT, TILE, Graph
+from rafters.trace.write import body_text, passed_on, used_inputs
+
+_lock = threading.RLock()
+_PAIRS = ({"lo", "hi"}, {"even", "odd"})
+
+
+@dataclass(frozen=True, eq=False)
+class Derivative:
+    """The gradients of `wanted` from the cotangents of the results `live`.
+
+    `needed` are the arguments whose values the gradients depend on, `passed` the arguments whose gradient is a cotangent as it is.
+    """
+
+    spec: Spec
+    graph: Graph
+    wanted: tuple[str, ...]
+    live: tuple[int, ...]
+    needed: frozenset[str]
+    passed: dict[str, int]
+    typed: Typed
+    constants: dict[str, Any]
+    ops: dict[tuple[str, ...], Any] = field(default_factory=dict)
+
+    @property
+    def cotangents(self) -> list[str]:
+        return cotangent_names(self.spec, self.live)
+
+    def op(self, wanted: Sequence[str]) -> Any:
+        """The op that gives the gradients of `wanted`; registered when it is first asked for."""
+        key = tuple(wanted)
+        if key not in self.ops:
+            with _lock:
+                if key not in self.ops:
+                    self.ops[key] = _make(self, key)
+        return self.ops[key]
+
+
+def cotangent_names(spec: Spec, live: Sequence[int]) -> list[str]:
+    """`grad_out`, or `grad_out0` ... of several results."""
+    several = len(spec.results) > 1
+    return [_free(f"grad_out{i}" if several else "grad_out", spec) for i in live]
+
+
+def _free(name: str, spec: Spec) -> str:
+    taken = {name.upper() for name in (*(p.name for p in spec.parameters), *(p.name for p in spec.body.parameters))}
+    while name.upper() in taken:
+        name += "_"
+    return name
+
+
+def derivable(spec: Spec) -> str:
+    """Why an op has no derived backward; '' where it has one."""
+    if spec.reference is not None or spec.make is None:
+        return "it has a reference= of its own"
+    if spec.rowwise:
+        return "it reduces rows"
+    if any(p.mutated for p in spec.parameters):
+        return "it overwrites an argument"
+    if any(v.rows for v in spec.views.values()):
+        return "it gathers rows"
+    for source in {v.source for v in spec.views.values()}:
+        parts = [v.part for v in spec.views.values() if v.source == source]
+        if parts != [None] and set(parts) not in _PAIRS:
+            return f"its body reads {source!r} in parts that do not make up the whole"
+    if any(o.per_row or o.part for o in spec.outputs):
+        return "a result of it is no whole tensor"
+    return ""
+
+
+def derivative(spec: Spec, arguments: dict[str, Any], wanted: tuple[str, ...], live: tuple[int, ...]) -> Derivative | None:
+    """The derivative for arguments like these; None where the op has no derived one. Traced once a kind of call."""
+    if derivable(spec):
+        return None
+    resolved = resolve(spec, arguments)
+    if resolved.common in FLOAT8 or any(arguments[name].dtype in FLOAT8 for name in wanted):
+        return None
+    typed: Typed = {}
+    constants: dict[str, Any] = {}
+    for p in spec.body.parameters:
+        source = spec.views[p.name].source if p.name in spec.views else p.name
+        if p.kind == bodies.CONSTEXPR or arguments[source] is None:
+            constants[p.name] = arguments[source]
+        else:
+            kind = TILE if isinstance(arguments[source], torch.Tensor) else POINT
+            typed[p.name] = (resolved.values[p.name], kind)
+    key = ("vjp", wanted, live, tuple(typed.items()), repr(constants))
+    found: Derivative | None = spec.memory.get(key)
+    if found is None:
+        with _lock:
+            found = spec.memory[key] = _traced(spec, typed, constants, wanted, live)
+    return found
+
+
+def _traced(spec: Spec, typed: Typed, constants: dict[str, Any], wanted: tuple[str, ...], live: tuple[int, ...]) -> Derivative:
+    read = _read(spec, typed, wanted)
+    dtype = torch.float64 if any(typed[p][0] is torch.float64 for p in read) else torch.float32
+    cotangents: Typed = dict.fromkeys(cotangent_names(spec, live), (dtype, TILE))
+    graph = vjp(spec.body, typed, constants, cotangents, live, read)
+    used = used_inputs(graph)
+    needed = frozenset(spec.views[p].source if p in spec.views else p for p in used if p not in cotangents)
+    order = list(cotangents)
+    passed = {
+        spec.views[p].source: live[order.index(value)]
+        for p, value in zip(read, passed_on(graph), strict=True)
+        if value in order and spec.views[p].part is None
+    }
+    return Derivative(spec, graph, wanted, live, needed, passed, typed, constants)
+
+
+def _make(whole: Derivative, wanted: tuple[str, ...]) -> Any:
+    """The op of a derivative, from the text of its body; one op for all dtypes for which the text is the same."""
+    spec = whole.spec
+    name, text, options = write(whole, wanted)
+    if ("op", name) not in spec.memory:
+        spec.memory["op", name] = _compiled(spec, name, text, options)
+    return spec.memory["op", name]
+
+
+def _compiled(spec: Spec, name: str, text: str, options: dict[str, Any]) -> Any:
+    file = f"<rafters {spec.namespace}::{name} {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    space: dict[str, Any] = {"__name__": spec.body.function.__module__, "lang": lang, "tl": standin.tl}
+    exec(compile(text, file, "exec"), space)
+    function = space[name]
+    make: Any = spec.make
+    function.__qualname__ = f"{spec.body.function.__qualname__}.{name}"
+    try:
+        return make(function, name=f"{spec.namespace}::{name}", **options)
+    except BodyError as problem:
+        if "exists already" not in str(problem):
+            raise
+        return make(function, name=f"{spec.namespace}::{name}_derived", **options)
+
+
+def write(whole: Derivative, wanted: tuple[str, ...]) -> tuple[str, str, dict[str, Any]]:
+    """Name, body text and declaration (views, outputs) of the op that gives the gradients of `wanted`."""
+    name = _name(whole, wanted)
+    text, options = _written(whole, wanted, name)
+    usual = {n: (torch.float32 if d.is_floating_point else d, kind) for n, (d, kind) in whole.typed.items()}
+    if usual != whole.typed and _written(replace(whole, typed=usual), wanted, name)[0] != text:
+        name += "_" + "_".join(sorted({str(d).removeprefix("torch.") for d, _ in whole.typed.values()}))
+        text, options = _written(whole, wanted, name)
+    return name, text, options
+
+
+def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str, dict[str, Any]]:
+    spec = whole.spec
+    read = _read(spec, whole.typed, wanted)
+    cotangents: Typed = dict.fromkeys(whole.cotangents, whole.typed[read[0]])
+    graph = vjp(spec.body, whole.typed, whole.constants, cotangents, whole.live, read)
+    used = set(used_inputs(graph)) | {whole.cotangents[0]}
+    numbers = {p.name: p.type.__name__ for p in spec.body.parameters if p.kind == bodies.SCALAR}
+    parameters = [f"{n}: {numbers[n]}" if n in numbers else n for n in graph.inputs if n in used]
+    doc = f"Gradient of {spec.namespace}::{spec.name} for {', '.join(wanted)}."
+    text = body_text(name, graph, parameters, [_free(f"grad_{p}", spec) for p in read], doc)
+    views = {p: spec.views[p] for p in graph.inputs if p in used and p in spec.views and spec.views[p] != View(p)}
+    return text, {"views": views, "outputs": tuple(_output(spec.views[p]) for p in read)}
+
+
+def _read(spec: Spec, typed: Typed, wanted: Sequence[str]) -> list[str]:
+    """The body's parameters that are read from the arguments whose gradient is wanted."""
+    return [p for p in typed if p in spec.views and spec.views[p].source in wanted]
+
+
+def _output(view: View) -> Output:
+    if view.part is not None:
+        return Output(view.source, part=view.part)
+    return Output(view.source, sum_to=view.source)
+
+
+def _name(whole: Derivative, wanted: tuple[str, ...]) -> str:
+    """`swish_backward`; what is not the usual case (all tensors, all results, no compile-time values) stands behind it."""
+    spec = whole.spec
+    floating = [p for p, (dtype, _) in whole.typed.items() if p in spec.views and dtype.is_floating_point]
+    parts = [spec.name, "backward"]
+    if wanted != tuple(dict.fromkeys(spec.views[p].source for p in floating)):
+        parts += wanted
+    if whole.live != tuple(range(len(spec.results))):
+        parts += [f"of{i}" for i in whole.live]
+    if whole.constants:
+        parts.append(hashlib.sha256(repr(whole.constants).encode()).hexdigest()[:8])
+    return "_".join(parts)
+
+
+def backward_source(spec: Spec, arguments: dict[str, Any]) -> str:
+    """The derived backward as a file of the user's own: imports, decorator, body."""
+    reason = derivable(spec)
+    if reason:
+        raise RaftersError(f"{spec.name}: it has no derived backward, because {reason}; PyTorch derives its torch form instead")
+    wanted = tuple(p.name for p in spec.parameters if p.kind == TENSOR and _is_floating(arguments[p.name]))
+    live = tuple(i for i, r in enumerate(resolve(spec, arguments).results) if r.dtype.is_floating_point)
+    found = derivative(spec, arguments, wanted, live)
+    if found is None:
+        raise RaftersError(f"{spec.name}: it has no derived backward for these dtypes")
+    _, text, options = write(found, wanted)
+    views = ", ".join(f"{name!r}: {_shown(view)}" for name, view in options["views"].items())
+    outputs = ", ".join(_shown(output) for output in options["outputs"])
+    declared = (f"views={{{views}}}, " if views else "") + f"outputs=({outputs},)"
+    names = ", ".join(n for n in ("Output", "View", "lang", "tl") if f"{n}(" in declared or f"{n}." in text)
+    return f"import rafters\nfrom rafters import {names}\n\n\n@rafters.elementwise({declared})\n{text}"
+
+
+def _is_floating(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point
+
+
+def _shown(declared: Any) -> str:
+    """`Output('x', sum_to='x')`: what is not the default."""
+    shown = [
+        repr(value) if name in ("dtype", "source") else f"{name}={value!r}"
+        for name, value in vars(declared).items()
+        if value not in (None, False)
+    ]
+    return f"{type(declared).__name__}({', '.join(shown)})"

@@ -1,0 +1,55 @@
+"""Derivatives of a traced body, as graphs of their own: the same trace, with PyTorch's rules applied inside it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rafters.trace.body import Body
+from rafters.trace.graph import SHAPES, TILE, Graph, trace_function
+from rafters.trace.run import run
+
+Typed = dict[str, tuple[torch.dtype, str]]  # dtype and kind (tile, column, row, point) of every value of a body
+
+
+def vjp(
+    body: Body, tensors: Typed, constants: dict[str, Any], cotangents: Typed, outputs: Sequence[int], wanted: Sequence[str]
+) -> Graph:
+    """The gradients of `wanted`. Inputs: the cotangents of `outputs`, then `tensors`."""
+    count, names = len(cotangents), tuple(tensors)
+
+    def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = dict(zip(names, values[count:], strict=True))
+        forward = _chosen(body, given, constants, outputs, wanted)
+        vjp_: Any = torch.func.vjp
+        made, pull = vjp_(forward, *(given[name] for name in wanted))
+        seeds = tuple(c.to(m.dtype) for c, m in zip(values[:count], made, strict=True))
+        gradients: tuple[torch.Tensor, ...] = pull(seeds)
+        return gradients
+
+    return trace_function(function, {**cotangents, **tensors}, mutates=True)
+
+
+def jvp(body: Body, tensors: Typed, constants: dict[str, Any], tangents: dict[str, str], outputs: Sequence[int]) -> Graph:
+    """The tangents of `outputs`. `tangents` names the tangent of each value that has one; inputs: these, then `tensors`."""
+    count, names, moved = len(tangents), tuple(tensors), tuple(tangents)
+
+    def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = dict(zip(names, values[count:], strict=True))
+        forward = _chosen(body, given, constants, outputs, moved)
+        made: tuple[torch.Tensor, ...] = torch.func.jvp(forward, tuple(given[n] for n in moved), values[:count])[1]
+        return made
+
+    return trace_function(function, {**{t: tensors[n] for n, t in tangents.items()}, **tensors}, mutates=True)
+
+
+def _chosen(
+    body: Body, given: dict[str, torch.Tensor], constants: dict[str, Any], outputs: Sequence[int], names: Sequence[str]
+) -> Callable[..., tuple[torch.Tensor, ...]]:
+    """The chosen outputs as a function of the named values alone, over the whole domain."""
+
+    def forward(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = run(body, {**given, **dict(zip(names, values, strict=True)), **constants})
+        return tuple(made[i].expand(SHAPES[TILE]) for i in outputs)
+
+    return forward
