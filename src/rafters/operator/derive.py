@@ -206,16 +206,27 @@ def _name(whole: Derivative, wanted: tuple[str, ...]) -> str:
     return "_".join(parts)
 
 
-def backward_source(spec: Spec, arguments: dict[str, Any]) -> str:
-    """The derived backward as a file of the user's own: imports, decorator, body."""
+def backward_op(spec: Spec, arguments: dict[str, Any]) -> Any:
+    """The op that gives all gradients of a call like this one."""
+    found, wanted = _of_call(spec, arguments)
+    return found.op(wanted)
+
+
+def _of_call(spec: Spec, arguments: dict[str, Any]) -> tuple[Derivative, tuple[str, ...]]:
     reason = derivable(spec)
     if reason:
         raise RaftersError(f"{spec.name}: it has no derived backward, because {reason}; PyTorch derives its torch form instead")
     wanted = tuple(p.name for p in spec.parameters if p.kind == TENSOR and _is_floating(arguments[p.name]))
     live = tuple(i for i, r in enumerate(resolve(spec, arguments).results) if r.dtype.is_floating_point)
-    found = derivative(spec, arguments, wanted, live)
+    found = derivative(spec, arguments, wanted, live) if wanted and live else None
     if found is None:
         raise RaftersError(f"{spec.name}: it has no derived backward for these dtypes")
+    return found, wanted
+
+
+def backward_source(spec: Spec, arguments: dict[str, Any]) -> str:
+    """The derived backward as a file of the user's own: imports, decorator, body."""
+    found, wanted = _of_call(spec, arguments)
     _, text, options = write(found, wanted)
     views = ", ".join(f"{name!r}: {_shown(view)}" for name, view in options["views"].items())
     outputs = ", ".join(_shown(output) for output in options["outputs"])

@@ -15,7 +15,7 @@ from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
-from rafters.operator import call_text, compiled, gate, registration, sharding, switches
+from rafters.operator import call_text, compiled, derive, gate, registration, sharding, switches
 from rafters.operator.from_body import FromBody
 from rafters.operator.switches import current
 
@@ -218,13 +218,34 @@ class Op:
     def source(self, *arguments: Any, **keywords: Any) -> str:
         """The generated Triton module of such a call, on any machine; with no arguments, that of contiguous float32 tensors."""
         if not arguments and not keywords:
-            arguments = tuple(torch.empty(16, 64) for p in self.spec.tensors)
+            arguments = self._examples()
         return str(self.form.source(self._named(self._bound(arguments, keywords))))
 
     def inspect(self, target: Target, dtype: torch.dtype) -> list[dict[str, Any]]:
         """Every kind of variant compiled for a target that need not be here, and what its assembly does to memory."""
         records: list[dict[str, Any]] = self.form.inspect(target, dtype)
         return records
+
+    def backward_op(self, *arguments: Any, **keywords: Any) -> "Op":
+        """The op that gives the gradients of all floating-point tensors of such a call: `grad_out`, then what it needs of the call.
+
+        RaftersError where PyTorch derives the op's torch form instead (rows, gathered arguments, a `reference=`), with the reason.
+        """
+        made: Op = derive.backward_op(self.spec, self._named(self._bound(arguments, keywords)))
+        return made
+
+    def backward_source(self, *arguments: Any, **keywords: Any) -> str:
+        """The derived backward of such a call as a body that can be read, kept and edited; by default of float32 tensors."""
+        if not arguments and not keywords:
+            arguments = self._examples()
+        return derive.backward_source(self.spec, self._named(self._bound(arguments, keywords)))
+
+    def _examples(self) -> tuple[Any, ...]:
+        """Contiguous float32 tensors, and 1 for a number without a default."""
+        return tuple(
+            torch.empty(16, 64) if p.kind in (TENSOR, INDEX) else p.default if p.default is not ... else (p.type or int)(1)
+            for p in self.spec.parameters
+        )
 
     def report(self, *arguments: Any, **keywords: Any) -> "roofline.Measurement":
         """Measures this call, checked against the reference: time, bandwidth, share of the measured ceiling. Takes some seconds."""

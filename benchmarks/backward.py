@@ -1,0 +1,102 @@
+"""The speed of derived gradients, measured on a GPU: `python benchmarks/backward.py`.
+
+The backward op of `silu_mul` (one kernel), of `x * w[H]` (each input read once, the weight's gradient summed in two stages), of a value
+a row, of a scalar, of a bias; beside the same formulas in eager PyTorch and compiled by Inductor. Rows as in benchmarks/speed.py.
+"""
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from speed import DTYPES, SEED, Run, randn, times
+
+from rafters import device as devices
+from rafters import ops
+from rafters.roofline import Ceilings, ceilings
+
+T, H = 16384, 4096
+
+
+def silu_mul_backward(g: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    s = torch.sigmoid(gate.float())
+    g, gate, up = g.float(), gate.float(), up.float()
+    return (g * up * s * (1 + gate * (1 - s))).to(torch.bfloat16), (g * gate * s).to(torch.bfloat16)
+
+
+def eager_silu_mul_backward(g: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return torch.ops.aten.silu_backward(g * up, gate), g * torch.nn.functional.silu(gate)
+
+
+def mul_backward(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return g * w, (g.float() * x.float()).sum_to_size(w.shape).to(w.dtype)
+
+
+def bias_backward(g: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return g.float().sum_to_size(y.shape).to(y.dtype)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder for the file")
+    options = parser.parse_args()
+    torch.manual_seed(SEED)
+    device = devices.resolve("cuda")
+    run = Run(options.out / f"backward-{datetime.now(UTC):%Y%m%d-%H%M%S}.jsonl", device)
+    roof = ceilings(device, quick=True)
+    run.write(roof.to_json())
+    for name, dtype in DTYPES.items():
+
+        def full(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
+            return randn(*shape, dtype=dtype, device=device)
+
+        x = full(64, H)
+        if dtype is torch.bfloat16:
+            op = ops.silu_mul.backward_op(x, x)
+            case(run, roof, f"silu_mul backward [{T}, {H}] {name}", op, eager_silu_mul_backward, silu_mul_backward,
+                 lambda: (full(T, H), full(T, H), full(T, H)), 0.95)  # fmt: skip
+        op = ops.mul.backward_op(x, x)
+        for shape, wanted in (((H,), 0.85), ((T, 1), 0.85), ((), 0.85)):
+            case(run, roof, f"[{T}, {H}] * {list(shape)} backward {name}", op, mul_backward, mul_backward,
+                 lambda shape=shape: (full(T, H), full(T, H), full(*shape)), wanted)  # fmt: skip
+        case(run, roof, f"[2048, {H}] * [{H}] backward {name}", op, mul_backward, mul_backward,
+             lambda: (full(2048, H), full(2048, H), full(H)), None)  # fmt: skip
+        y = torch.zeros(H, dtype=dtype, device=device)
+        bias = ops.add.backward_op(x, y)  # registers the family; the sum alone is its part for y
+        del bias
+        total = gradient_of_bias(x, y)
+        case(run, roof, f"[{T}, {H}] + [{H}] backward, bias alone {name}", total, bias_backward, bias_backward,
+             lambda: (full(T, H), full(H)), 0.85)  # fmt: skip
+    print(run.path)
+    return 1 if run.wrong else 0
+
+
+def gradient_of_bias(x: torch.Tensor, y: torch.Tensor) -> Any:
+    """The backward op of a broadcast bias alone: the other gradient is the cotangent itself."""
+    from rafters.operator.derive import derivative
+
+    found = derivative(ops.add.spec, {"x": x, "y": y}, ("y",), (0,))
+    assert found is not None
+    return found.op(("y",))
+
+
+def case(run: Run, roof: Ceilings, title: str, op: Any, eager: Any, formula: Any, make: Any, wanted: float | None) -> None:
+    providers = {"rafters": op, "torch": eager}
+    try:
+        compiled = torch.compile(formula, dynamic=False)
+        compiled(*make())
+        providers["torch.compile"] = compiled
+    except Exception as error:  # no compiler on this machine: the row says so by its absence
+        print(f"{title}: torch.compile: {type(error).__name__}: {str(error)[:200]}")
+    cost = op.cost(*make())
+    found = run.race(title, providers, make, cost, roof, op.reference)
+    share = found["rafters"].share_of_ceiling if found else None
+    if wanted is not None:
+        run.require(f"{title}: share of ceiling", f">= {wanted:.2f}", share, share is not None and share >= wanted)
+    ratio = times(found, "torch.compile") or times(found, "torch")
+    run.require(f"{title}: compiled torch / rafters", ">= 1 (>= 0.995)", ratio, ratio is not None and ratio >= 0.995)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
