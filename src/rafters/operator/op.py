@@ -187,7 +187,8 @@ class Op:
             made = self.form.differentiable_form(self._named(arguments))
             result = made[0] if len(made) == 1 else made
         else:
-            sharding.hand_over()
+            if not gate.is_compiling():  # Dynamo traces no lock; what it compiles hands over at the Autograd key
+                sharding.hand_over()
             result = (overload or self._registration.overload)(*self._registration.tensorized(arguments))
         if out is None:
             return result
