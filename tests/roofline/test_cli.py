@@ -21,6 +21,12 @@ def wrong(x, gate):
 def make():
     return torch.randn(8, 8), torch.randn(8, 8)
 
+def boom(x):
+    raise ValueError("boom")
+
+def keep(x):
+    return x
+
 a_number = 3
 """
 
@@ -92,6 +98,17 @@ def test_measure_by_declared_bytes_and_own_arguments(rafters):
         pytest.param(("mine.py:swish", "--shapes", "8y"), "is no shape", id="no shape"),
         pytest.param(("mine.py:swish", "--shapes", "8", "--dtype", "int64"), "only floating-point", id="integers"),
         pytest.param(("mine.py:swish", "--shapes", "8", "--dtype", "fp7"), "--dtype: ", id="no dtype"),
+        pytest.param(("mine.py:boom", "--shapes", "8"), "mine.py:boom failed: ValueError: boom (mine.py, line 14)", id="raises"),
+        pytest.param(("mine.py:swish", "--args", "mine.py:boom"), "mine.py:boom failed: TypeError", id="arguments raise"),
+        pytest.param(
+            ("mine.py:swish", "--shapes", "8", "--reference", "mine.py:boom"), "mine.py:boom failed", id="reference raises"
+        ),
+        pytest.param(("mine.py:swish", "--shapes", "8+8+8"), "takes 2 positional arguments but 3", id="too many shapes"),
+        pytest.param(("mine.py:swish", "--shapes", "99999999999"), "--shapes failed: RuntimeError", id="too large"),
+        pytest.param(("torch:add", "--shapes", "8"), "torch:add failed: TypeError", id="no signature"),
+        pytest.param(("mine.py:swish", "--shapes", "8", "--bytes", "1, 2, 3"), "wanted one amount or two", id="three amounts"),
+        pytest.param(("mine.py:swish", "--shapes", "8", "--bytes", "0"), "the byte count is wrong", id="no bytes"),
+        pytest.param(("mine.py:swish", "--shapes", "8", "--flops", "q"), "'q' cannot be computed from x, gate", id="no flops"),
         pytest.param(("mine.py:swish", "--shapes", "8", "--bytes", "y.nbytes"), "cannot be computed from x, gate", id="no name"),
     ],
 )
@@ -99,6 +116,24 @@ def test_measure_fails_with_a_sentence(rafters, words, sentence):
     status, text = rafters("measure", *words, *QUICK)
     assert status == 1
     assert sentence in text
+
+
+def test_measure_of_what_moves_nothing_and_of_what_has_no_signature(rafters):
+    for words in (("mine.py:keep", "--shapes", "8"), ("mine.py:swish", "--shapes", "4x0"), ("torch:add", "--shapes", "8+8")):
+        status, text = rafters("measure", *words, *QUICK)
+        assert status == 0, text
+
+
+def test_flops_alone_leave_the_bytes_to_counting(rafters):
+    status, text = rafters("measure", "mine.py:swish", "--shapes", "8", "--flops", "7 * x.numel()", "--json", *QUICK)
+    assert status == 0, text
+    assert json.loads(text)["measurements"][0]["cost"] == {"read_bytes": 64, "written_bytes": 32, "flops": 56}
+
+
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_no_option_takes_what_is_no_number(rafters, number):
+    assert rafters("measure", "mine.py:swish", "--shapes", "8", "--time-limit", number)[0] == 2
+    assert rafters("compare", "a.jsonl", "b.jsonl", "--threshold", number)[0] == 2
 
 
 def test_compare_ends_with_1_only_where_something_is_worse(rafters, tmp_path):

@@ -108,6 +108,25 @@ def test_a_call_above_the_ceiling_has_it_measured_again_first():
     assert m.verdict == "INVALID"
 
 
+def test_a_call_without_work_has_no_share():
+    m = run(lambda a, b: a, cost=Cost(0, 0), seconds=[1e-6], ceilings=ROOF, reference=None, min_time_s=0)
+    assert (m.share_of_attainable, m.share_of_ceiling) == (None, None)
+
+
+def test_no_bytes_given_where_some_are_moved_is_a_wrong_count():
+    m = run(cost=Cost(0, 0), seconds=[0.02])
+    assert m.verdict == "INVALID"
+    assert "0 bytes were given, counting finds 49,152" in m.reasons[0]
+
+
+@pytest.mark.parametrize("odd", [torch.eye(4).to_sparse(), torch.ones(4, device="meta")], ids=["sparse", "meta"])
+def test_a_tensor_without_bytes_of_its_own_is_refused(odd):
+    with pytest.raises(MeasureError, match="no plain storage"):
+        measure(torch.neg, (odd,), COST)
+    with pytest.raises(MeasureError, match="no plain storage"):
+        measure(torch.neg, lambda: (odd,), COST)
+
+
 def test_hot_is_labelled_and_not_judged_by_the_memory_ceiling():
     m = run(seconds=[1e-6], ceilings=ROOF, hot=True, min_time_s=0)
     assert (m.state, m.verdict, m.share_of_ceiling) == ("hot", "VALID", None)

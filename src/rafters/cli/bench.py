@@ -16,6 +16,7 @@ from rafters import device as devices
 from rafters.cli import _arguments, _correct, _ops, _peers, _shapes
 from rafters.cli._judged import Judged
 from rafters.cli._machine import gpu_problem
+from rafters.cli._options import finite
 from rafters.cli._result import Bench, Row
 from rafters.cli._shapes import Case
 from rafters.dtypes import dtype_name, parse_dtype
@@ -170,7 +171,7 @@ def main(
     ] = None,
     baseline: Annotated[Path | None, typer.Option(help="Results of an earlier run, to judge every row against.")] = None,
     threshold: Annotated[
-        float, typer.Option(min=0.0, help="With --baseline: share of the time within which a row is the same.")
+        float, typer.Option(min=0.0, callback=finite, help="With --baseline: share of the time within which a row is the same.")
     ] = 0.02,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, no table.")] = False,
 ) -> None:

@@ -7,13 +7,16 @@ from typing import Annotated
 import typer
 
 from rafters.cli._judged import Judged
+from rafters.cli._options import finite
 from rafters.roofline import read
 
 
 def main(
     before: Annotated[Path, typer.Argument(help="Results to compare with.")],
     after: Annotated[Path, typer.Argument(help="Results to judge.")],
-    threshold: Annotated[float, typer.Option(min=0.0, help="Share of the time within which a row is the same.")] = 0.02,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, callback=finite, help="Share of the time within which a row is the same.")
+    ] = 0.02,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
 ) -> None:
     """Judge each row of two result files: SAME, FASTER, SLOWER, AMBIGUOUS or FAILED. Exit status 1 on SLOWER or FAILED."""

@@ -76,8 +76,9 @@ class Measurement:
 
     @property
     def share_of_attainable(self) -> float | None:
-        """(t0 + V / B) / T: 1 is all that a call of this size can reach, however small it is."""
-        if not self.seconds or self.seconds.median <= 0 or not self.attainable_s:
+        """(t0 + V / B) / T: 1 is all that a call of this size can reach, however small it is. None for a call that has no work."""
+        works = self.cost.total_bytes or self.cost.flops
+        if not works or not self.seconds or self.seconds.median <= 0 or not self.attainable_s:
             return None
         return self.attainable_s / self.seconds.median
 

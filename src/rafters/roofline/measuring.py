@@ -82,6 +82,7 @@ def race(
         raise MeasureError("race: no providers were given")
     make = _factory(args)
     first = make()
+    rotating.require_storage(first)
     where = devices.resolve(device if device is not None else _device_of(first))
     facts = devices.facts(where)
     read_clocks = clocks or clocking.reader(where)

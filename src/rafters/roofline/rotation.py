@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from rafters.device import DeviceFacts
+from rafters.errors import MeasureError
 
 Arguments = tuple[Any, ...]
 MakeArguments = Callable[[], Arguments]
@@ -64,13 +65,22 @@ def read_flush(facts: DeviceFacts, device: torch.device) -> Callable[[], None]:
     return flush
 
 
+def require_storage(arguments: Sequence[Any]) -> None:
+    """Raises MeasureError for tensors without bytes of their own to rotate and count: sparse and meta ones."""
+    for t in tensors_in(arguments):
+        kind = "meta" if t.is_meta else str(t.layout).removeprefix("torch.") if t.layout != torch.strided else ""
+        if kind:
+            raise MeasureError(f"measure: a {kind} tensor has no plain storage, so neither its bytes nor its copies are known")
+
+
 def clones(arguments: Sequence[Any]) -> MakeArguments:
     """A factory of copies of given arguments: same values, strides, offsets and aliasing, new storages."""
     return lambda: clone(arguments)
 
 
 def clone(arguments: Sequence[Any]) -> Arguments:
-    """One copy; tensors that share a storage share one in the copy as well."""
+    """One copy; tensors that share a storage share one in the copy as well. Raises MeasureError; see `require_storage`."""
+    require_storage(arguments)
     storages: dict[int, torch.UntypedStorage] = {}
 
     def copy(t: torch.Tensor) -> torch.Tensor:

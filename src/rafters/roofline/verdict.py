@@ -56,9 +56,9 @@ def doubt(given: Cost, fn: Callable[..., Any], arguments: Sequence[Any]) -> tupl
     except Exception:  # the watched function is a stranger's: if it cannot be watched, its bytes cannot be doubted
         return None, None
     found = counted.minimum.total_bytes
-    if not found or not given.total_bytes:
+    if not found:
         return None, None
-    factor = max(given.total_bytes / found, found / given.total_bytes)
+    factor = max(given.total_bytes / found, found / given.total_bytes) if given.total_bytes else math.inf
     text = f"{given.total_bytes:,} bytes were given, counting finds {found:,}"
     if factor > WRONG_BYTES and not counted.hidden:
         return f"the byte count is wrong: {text}", None

@@ -31,7 +31,8 @@ class Ridge:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A measurement on the chart. `flops` and `attainable_flops` are per second, None where no FLOPs were counted."""
+    """A measurement on the chart. `flops` and `attainable_flops` are per second, None where no FLOPs were counted;
+    `share` is None where nothing is moved or nothing valid was measured."""
 
     number: int
     measurement: Measurement
@@ -106,7 +107,7 @@ def _point(number: int, m: Measurement) -> Point:
         m.cost.total_bytes,
         m.flops_per_second if m.ok else None,
         attainable,
-        m.share_of_attainable if m.ok else None,
+        m.share_of_attainable if m.ok and m.cost.total_bytes else None,
     )
 
 
