@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 import time
 
 import fakes
@@ -250,6 +251,29 @@ def test_json_lines_round_trip(tmp_path):
     write_lines(path, [m])
     write_lines(path, [m])
     assert [Measurement.from_json(r) for r in read_lines(path)] == [m, m]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seconds": "x"}, "must be a mapping"),
+        ({"seconds": {"median": 1.0}}, "missing"),
+        (
+            {"seconds": dict.fromkeys(("median", "p5", "p25", "p75", "p95", "min", "ci_low", "ci_high"), 0.0)},
+            "seconds.median is 0.0",
+        ),
+        ({"seconds": dict.fromkeys(("median", "p5", "p25", "p75", "p95", "min", "ci_low", "ci_high"), math.nan)}, "is nan"),
+        ({"cost": {"read_bytes": "a", "written_bytes": 1}}, "cost.read_bytes is 'a'"),
+        ({"cost": {"read_bytes": -5, "written_bytes": 1}}, "cost.read_bytes is -5"),
+        ({"ceiling": math.inf}, "ceiling is inf"),
+        ({"shape": None}, "shape is no text"),
+        ({"name": 5}, "name is no text"),
+    ],
+)
+def test_what_is_no_measurement_is_refused_when_read(change, says):
+    with pytest.raises(MeasureError, match="not a measurement") as refused:
+        Measurement.from_json({**made.measurement().to_json(), **change})
+    assert says in str(refused.value)
 
 
 def test_unwritable_folder_and_damaged_file_are_clear_errors(tmp_path):

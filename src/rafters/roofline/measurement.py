@@ -1,6 +1,7 @@
 """A measurement: one figure and all that has to stand beside it. Written and read as one line of JSON."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -93,9 +94,26 @@ class Measurement:
             known["cost"] = Cost(**record["cost"])
             known["seconds"] = Summary(**record["seconds"]) if record["seconds"] else None
             known["reasons"], known["notes"] = tuple(record.get("reasons", ())), tuple(record.get("notes", ()))
-            return Measurement(**known)
-        except (KeyError, TypeError) as error:
+            found = Measurement(**known)
+            _require_numbers(found)
+            return found
+        except (KeyError, TypeError, ValueError) as error:
             raise MeasureError(f"not a measurement: {error} in {str(record)[:120]}") from error
+
+
+def _require_numbers(m: Measurement) -> None:
+    """ValueError unless what is drawn and compared is what it says: texts, times above 0, amounts of 0 or more, nothing infinite."""
+    for name in ("name", "provider", "shape", "dtype", "state", "verdict", "family"):
+        if not isinstance(getattr(m, name), str):
+            raise ValueError(f"{name} is no text")
+    numbers = {f"cost.{k}": (v, True) for k, v in asdict(m.cost).items()}
+    divides = ("median", "ci_low", "ci_high")
+    numbers |= {f"seconds.{k}": (v, k not in divides or v != 0) for k, v in asdict(m.seconds).items()} if m.seconds else {}
+    optional = ("ceiling", "attainable_s", "host_us", "ratio", "ratio_low", "ratio_high", "sm_mhz")
+    numbers |= {name: (value, True) for name in optional if (value := getattr(m, name)) is not None}
+    for name, (value, allowed) in numbers.items():
+        if not (isinstance(value, (int, float)) and allowed and 0 <= value < math.inf):
+            raise ValueError(f"{name} is {value!r}")
 
 
 def write_lines(path: str | Path, records: Iterable[Any]) -> None:
