@@ -16,6 +16,11 @@ def products(grad, x, y):
     return grad * y, grad * x
 
 
+@rafters.elementwise(name="t_shards::summed", outputs=(Output(dtype="y", sum_to="y"),))
+def summed(grad):
+    return grad * 2.0
+
+
 def tensor(*shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
 
@@ -49,6 +54,7 @@ CASES = {
     "values a row": (ops.shares, (X,), [((0,), (0, 0, 0))]),
     "summed to a column": (products, (X, X, COLUMN), [((0, 0, None), (0, SUMMED)), ((1, 1, 0), (1, 0))]),
     "summed to rows": (products, (X, ROW, X), [((0, 0, 0), (0, 0)), ((1, None, 1), (SUMMED, 1))]),
+    "summed to what is not read": (summed, (X, COLUMN), [((0, None), (SUMMED,)), ((1, 0), (0,))]),
     "summed to a point": (products, (X, POINT, X), [((0, None, 0), (SUMMED, 0)), ((1, None, 1), (SUMMED, 1))]),
 }
 

@@ -1,6 +1,6 @@
 """Which dimensions of a call's tensors go together: along which of them the call can be cut and computed shard by shard."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,11 @@ def cuts(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> Iterator[
         for index in resolved.indices:
             own = d < resolved.index_ranks[index.name] and index.shape[d] == resolved.shape[d]
             found.setdefault(index.argument, set()).add(d if own else None)
-        for group in spec.results:
-            if group[0].into is not None:
-                found.setdefault(group[0].into, set()).add(_of_target(group[0], arguments[group[0].into].dim(), d, resolved))
+        for output in (group[0] for group in spec.results):
+            if output.into is not None:
+                found.setdefault(output.into, set()).add(_of_target(output, arguments[output.into].dim(), d, resolved))
+            if output.sum_to is not None:
+                found.setdefault(output.sum_to, set()).add(_along(arguments[output.sum_to].shape, d, resolved))
         if all(len(dims) == 1 and _BLOCKED not in dims for dims in found.values()):
             new = [group[0] for group in spec.results if group[0].into is None]
             yield Cut({name: dims.pop() for name, dims in found.items()}, tuple(_of_new(o, arguments, d, resolved) for o in new))
@@ -49,14 +51,18 @@ def cuts(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> Iterator[
 
 def _of_input(piece: Piece, arguments: dict[str, Any], d: int, resolved: Resolved) -> int | None:
     """The dimension of the argument that lies along dimension d of the domain; None where it is broadcast or selected there."""
-    here = d - (len(resolved.shape) - len(piece.shape))
-    if here < 0 or piece.shape[here] != resolved.shape[d]:
-        return None
-    if piece.index is None:
+    here = _along(piece.shape, d, resolved)
+    if here is None or piece.index is None:
         return here
     if len(piece.shape) != len(resolved.shape):
         return _BLOCKED
     return _behind_rows(arguments[piece.argument].dim(), piece.index, d, resolved)
+
+
+def _along(shape: Sequence[int], d: int, resolved: Resolved) -> int | None:
+    """The dimension of a tensor of that shape that lies along dimension d of the domain, where it is not broadcast."""
+    here = d - (len(resolved.shape) - len(shape))
+    return here if here >= 0 and shape[here] == resolved.shape[d] else None
 
 
 def _of_target(output: Output, rank: int, d: int, resolved: Resolved) -> int | None:
@@ -76,6 +82,5 @@ def _behind_rows(rank: int, index: str, d: int, resolved: Resolved) -> int | Non
 def _of_new(output: Output, arguments: dict[str, Any], d: int, resolved: Resolved) -> int | str | None:
     if output.sum_to is None:
         return d
-    shape = arguments[output.sum_to].shape
-    here = d - (len(resolved.shape) - len(shape))
-    return here if here >= 0 and shape[here] == resolved.shape[d] else SUMMED
+    here = _along(arguments[output.sum_to].shape, d, resolved)
+    return SUMMED if here is None else here

@@ -11,6 +11,7 @@ import torch
 
 from rafters.engine.spec import Spec
 from rafters.errors import RaftersError
+from rafters.operator import sharding
 from rafters.operator.derive import Derivative, derivative
 
 
@@ -75,6 +76,7 @@ class _Shape:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
+        self.zero = sharding.zero_of(tensor)
 
 
 def _shape_of(value: Any) -> Any:
@@ -85,7 +87,8 @@ def _stand_in(value: Any) -> Any:
     """One element, repeated: it has the shape and dtype that a gradient is to have, and is not read."""
     if not isinstance(value, _Shape):
         return value
-    return torch.zeros((), dtype=value.dtype, device=value.device).expand(value.shape)
+    zero = torch.zeros((), dtype=value.dtype, device=value.device) if value.zero is None else value.zero
+    return zero.expand(value.shape)
 
 
 def _derived(

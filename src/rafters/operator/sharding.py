@@ -46,6 +46,12 @@ def hand_over() -> None:
             _waiting.pop()  # only now: another thread that finds nothing waiting finds the rule
 
 
+def zero_of(tensor: torch.Tensor) -> torch.Tensor | None:
+    """A zero on the mesh of a DTensor, beside which no plain tensor may stand in a call; None for other tensors."""
+    kind = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    return tensor.new_zeros(()) if isinstance(tensor, kind) else None
+
+
 def _register(op: Any, overload: Any) -> None:
     from torch.distributed.tensor import DTensor
     from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
