@@ -10,6 +10,7 @@ import subprocess
 import made
 import pytest
 
+from rafters.cost import Cost
 from rafters.roofline import Results
 from rafters.roofline.chart import model, page
 
@@ -37,6 +38,11 @@ const family = document.getElementById("family");
 family.value = "moves";
 family.dispatchEvent(new Event("change"));
 found.filtered = rows().map((r) => r[0]);
+family.value = "";
+const smallest = document.getElementById("smallest");
+smallest.value = "1000000";
+smallest.dispatchEvent(new Event("change"));
+found.large = rows().map((r) => r[0]);
 const before = getComputedStyle(document.body).backgroundColor;
 document.getElementById("theme").click();
 found.themes = [before, getComputedStyle(document.body).backgroundColor];
@@ -61,7 +67,7 @@ def chart() -> model.Chart:
             [
                 made.measurement("add", median=2e-3),
                 made.measurement("add", median=1e-3, shape="8x8"),
-                made.measurement("copy", median=1.5e-3, family="moves"),
+                made.measurement("copy", median=1.5e-3, family="moves", cost=Cost(4 * 10**5, 4 * 10**5, 8 * 10**5)),
                 made.measurement("broken", median=None, verdict="WRONG", family="moves"),
                 made.measurement(HOSTILE, family=HOSTILE, shape="1", dtype="float32", reasons=(HOSTILE,)),
             ],
@@ -117,6 +123,7 @@ def test_hover_shows_the_row(found, chart):
 def test_sorting_and_filtering(found):
     assert found["sorted"] == ["4", "2", "5", "3", "1"]  # what was not timed first, then by time (2 and 5 are equal)
     assert found["filtered"] == ["4", "3"]
+    assert found["large"] == ["4", "2", "5", "1"]  # all but the copy of less than 1 MB
 
 
 def test_light_and_dark_differ(found):

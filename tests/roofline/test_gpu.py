@@ -15,16 +15,20 @@ operands, add_cost = timers_agree.operands, timers_agree.add_cost
 pytestmark = pytest.mark.gpu
 
 
-@pytest.mark.parametrize("exponent", timers_agree.EXPONENTS)
-def test_agrees_with_timers_of_other_kinds(exponent, capsys):
-    """The events around a hand-written graph, the GPU's own timer, the host's clock, the profiler where it does not disturb."""
-    row = timers_agree.row(exponent)
+def agree(row, capsys):
     with capsys.disabled():
         print(f"\n{timers_agree.HEAD}\n{timers_agree.line(row)}")
     assert row["verdict"] == "VALID"
-    assert row["timer"] == ("graph" if exponent < 26 else row["timer"])
-    assert {"graph", "device", "wall"} <= timers_agree.comparable(row).keys()
     assert timers_agree.disagreements(row) == {}
+
+
+@pytest.mark.parametrize("exponent", timers_agree.EXPONENTS)
+def test_agrees_with_timers_of_other_kinds(exponent, capsys):
+    """Events around a hand-written graph, the GPU's own timer, the host's clock: within 3 % of `measure`."""
+    row = timers_agree.row(exponent)
+    assert row["timer"] == ("graph" if exponent < 26 else row["timer"])
+    assert timers_agree.comparable(row).keys() == {"graph", "device", "wall"}
+    agree(row, capsys)
 
 
 def test_the_two_classic_errors_are_errors():
@@ -152,3 +156,12 @@ def test_the_ceilings_of_an_h200_are_inside_the_known_bands(full):
     assert {name: v for name, v in terabytes.items() if not bands[name][1] <= v <= bands[name][2]} == {}
     assert 1e-6 <= found.launch_floor_s <= 2.5e-6
     assert seconds < 120
+
+
+# The last of this file: what the profiler leaves behind in the driver can slow what follows.
+@pytest.mark.parametrize("exponent", timers_agree.EXPONENTS)
+def test_agrees_with_the_profiler_where_it_does_not_disturb(exponent, capsys):
+    row = timers_agree.with_profiler(timers_agree.row(exponent))
+    if exponent >= timers_agree.DURATION_FROM:
+        assert "duration" in timers_agree.comparable(row)
+    agree(row, capsys)

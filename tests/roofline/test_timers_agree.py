@@ -26,6 +26,12 @@ def test_a_profiler_that_slows_what_it_watches_does_not_count():
     assert "period is +100.0% off" in timers_agree.line(quiet)
 
 
+def test_before_the_profiler_ran_three_timers_count():
+    row = {k: v for k, v in ROW.items() if k not in ("period_us", "slowed", "duration_us")}
+    assert set(timers_agree.comparable(row)) == {"graph", "device", "wall"}
+    assert timers_agree.line(row).count("-") == 3
+
+
 def test_a_period_may_be_missing_and_a_duration_counts_where_the_gap_is_small():
     large = {**ROW, "exponent": 24, "period_us": None}
     assert set(timers_agree.comparable(large)) == {"graph", "device", "wall", "duration"}
