@@ -59,7 +59,7 @@ def main() -> int:
         op = ops.mul.backward_op(x, x)
         for shape, wanted in (((H,), 0.85), ((T, 1), 0.85), ((), 0.85)):
             case(run, roof, f"[{T}, {H}] * {list(shape)} backward {name}", op, mul_backward, mul_backward,
-                 lambda shape=shape: (full(T, H), full(T, H), full(*shape)), wanted)  # fmt: skip
+                 lambda shape=shape: (full(T, H), full(T, H), full(*shape) if shape else full(1)[0]), wanted)  # fmt: skip
         case(run, roof, f"[2048, {H}] * [{H}] backward {name}", op, mul_backward, mul_backward,
              lambda: (full(2048, H), full(2048, H), full(H)), None)  # fmt: skip
         y = torch.zeros(H, dtype=dtype, device=device)
