@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import time
 
 import pytest
 import torch
@@ -131,3 +132,14 @@ def test_a_real_run_of_one_small_point():
     point = ceiling_run.time_stream(candidate, streams.COPY, 1 << 22, facts, CPU, rule)
     assert point.bytes == 1 << 22
     assert 0.1 < point.gbps < 2000
+
+
+@pytest.mark.slow
+def test_a_full_run_on_a_cpu_ends_within_a_minute(tmp_path, monkeypatch):
+    """On two cores that nobody else uses."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    start = time.perf_counter()
+    found = ceilings("cpu")
+    assert time.perf_counter() - start < 60
+    assert {p.mix for p in found.points} == {"read", "write", "copy", "add", "triad"}
+    assert {c.name for c in found.compute} >= {"fp32 matmul"}
