@@ -6,7 +6,7 @@ from policy import ZERO_SIGN_OPEN
 from references import DIRECT, GRADIENT, peer_of
 
 from rafters import ops
-from rafters.testing import CASES, Sample, arguments_for, check, dtypes_of, ordinary
+from rafters.testing import CASES, Sample, arguments_for, dtypes_of, faults_of, ordinary
 from rafters.testing.cases import SHAPES, STRIDES
 
 TABLE = ops.table()
@@ -30,7 +30,7 @@ def in_full(name, device):
 
 
 def faults(name, cases, dtype, device, thorough=True):
-    return [f"{case.name}: {fault}" for case in cases for fault in check(sample(name, case, dtype, device, thorough))]
+    return [f"{case.name}: {fault}" for case in cases for fault in faults_of(sample(name, case, dtype, device, thorough))]
 
 
 @pytest.mark.parametrize("device", DEVICES)

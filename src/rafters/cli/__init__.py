@@ -19,6 +19,7 @@ VERBS = {
     "bench": "Check ops, time them, and place them on the roofline.",
     "sweep": "Block sizes, masks and alignment of one op: what each costs.",
     "inspect": "Compile every variant of an op for a target, with no GPU, and say what is in it.",
+    "check": "Does an op keep every promise? Values, memory, gradients, kernels.",
     "compare": "Two results side by side: what changed, and whether it is more than noise.",
     "report": "Draw a result: charts and tables in one file.",
     "measure": "Place any callable on the roofline.",

@@ -1,6 +1,6 @@
 """Compiles the variants of an op for a target that need not be here, and tells what each does to memory."""
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import torch
@@ -69,11 +69,18 @@ def _pitched(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.empty(wide, dtype=dtype, device="meta")[tuple(slice(n) for n in shape)]
 
 
-def inspect(spec: Spec, target: Target, dtype: torch.dtype, pdl: bool | None = None) -> list[dict[str, Any]]:
-    """One record a variant: layout, aligned, index_bits, dtype, source, hot, registers, spill_bytes, mul64, pdl, reduce_layout."""
+def inspect(
+    spec: Spec, target: Target, dtype: torch.dtype, pdl: bool | None = None, names: Container[str] | None = None
+) -> list[dict[str, Any]]:
+    """One record a variant: layout, aligned, index_bits, dtype, source, hot, registers, spill_bytes, mul64, pdl, reduce_layout.
+
+    `names`: the situations to look at, if not all.
+    """
     records = []
     seen: set[Any] = set()
     for name, arguments, addresses in situations(spec, dtype):
+        if names is not None and name not in names:
+            continue
         resolved = resolve(spec, arguments)
         outputs = outputs_of(spec, resolved)
         use_pdl = target.has_pdl if pdl is None else pdl and target.has_pdl

@@ -72,8 +72,11 @@ def dtypes_of(op: Op) -> tuple[torch.dtype, ...]:
 
 
 def argument_dtype(op: Op, parameter: str, dtype: torch.dtype) -> torch.dtype:
-    """`dtype`, or bool for an argument that takes nothing else."""
-    return torch.bool if op.spec.accepts.get(parameter) == "bool" else dtype
+    """`dtype`, or the nearest that this argument takes."""
+    accept = op.spec.accepts.get(parameter)
+    if accept is None or ACCEPTS[accept][0](dtype):
+        return dtype
+    return {"bool": torch.bool, "int": torch.int32, "float": torch.float32, "number": torch.int32}[accept]
 
 
 def arguments_for(

@@ -21,7 +21,8 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return bool(equal.all())
 
 
-def _widened(got: torch.Tensor) -> torch.Tensor:
+def widened(got: torch.Tensor) -> torch.Tensor:
+    """The same values in float64 on the CPU; torch converts no float8 directly."""
     return got.detach().cpu().to(torch.float32).double() if got.dtype in FLOAT8 else got.detach().cpu().double()
 
 
@@ -32,7 +33,7 @@ def ulp_error(got: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     count in units of the smallest subnormal.
     """
     limits = torch.finfo(got.dtype)
-    wide, truth = _widened(got), truth.detach().cpu().double()
+    wide, truth = widened(got), truth.detach().cpu().double()
     _, exponent = torch.frexp(truth.abs().clamp(limits.smallest_normal, limits.max))
     unit = torch.ldexp(torch.full_like(truth, limits.eps), exponent - 1)
     # An infinity counts as the number that follows the largest one: rounding to it is right for a truth that lies beyond. (In
@@ -46,24 +47,31 @@ def ulp_error(got: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     return torch.where(wide.isnan() != truth.isnan(), float("inf"), torch.where(wide.isnan() & truth.isnan(), 0.0, error))
 
 
-def wrong_values(got: torch.Tensor, truth: torch.Tensor, allowed: torch.Tensor | None = None) -> list[str]:
-    """What is wrong with a result, a line a fault with the first element; [] where every element is within its limit.
+def misses(got: torch.Tensor, truth: torch.Tensor, allowed: torch.Tensor | None = None) -> torch.Tensor:
+    """Where a result is further from the truth than allowed, as a mask on the CPU; both have the same shape.
 
     The limit is 1 ulp of a result of 16 bits or fewer and 4 ulp of a wider one, or `allowed` where that is more.
     """
+    if not got.dtype.is_floating_point:
+        mine = got.detach().cpu()
+        return mine != truth.detach().cpu().to(mine.dtype)
+    limit = torch.full(truth.shape, LIMIT_16 if got.dtype.itemsize < 4 else LIMIT_32, dtype=torch.float64)
+    return ulp_error(got, truth) > (limit if allowed is None else torch.maximum(limit, allowed))
+
+
+def wrong_values(got: torch.Tensor, truth: torch.Tensor, allowed: torch.Tensor | None = None) -> list[str]:
+    """What is wrong with a result, in words with the first element; [] where every element is within its limit (see `misses`)."""
     if tuple(got.shape) != tuple(truth.shape):
         return [f"shape {tuple(got.shape)}, wanted {tuple(truth.shape)}"]
-    if not got.dtype.is_floating_point:
-        mine, wanted = got.detach().cpu(), truth.detach().cpu()
-        wrong = mine != wanted.to(mine.dtype)
-        return _fault(wrong, mine, wanted, "differs") if bool(wrong.any()) else []
-    error = ulp_error(got, truth)
-    limit = torch.full(truth.shape, LIMIT_16 if got.dtype.itemsize < 4 else LIMIT_32, dtype=torch.float64)
-    wrong = error > (limit if allowed is None else torch.maximum(limit, allowed))
-    return _fault(wrong, _widened(got), truth.cpu(), f"worst {float(error[wrong].max()):.3g} ulp") if bool(wrong.any()) else []
+    return described(misses(got, truth, allowed), got, truth)
 
 
-def _fault(wrong: torch.Tensor, got: torch.Tensor, wanted: torch.Tensor, text: str) -> list[str]:
+def described(wrong: torch.Tensor, got: torch.Tensor, truth: torch.Tensor) -> list[str]:
+    """A mask of wrong elements in words: how many, how far off at worst, and the first."""
+    if not bool(wrong.any()):
+        return []
+    text = "differ" if not got.dtype.is_floating_point else f"worst {float(ulp_error(got, truth)[wrong].max()):.3g} ulp"
     at = tuple(int(i) for i in wrong.nonzero()[0])
-    first = f"at {at}: got {got[at].item()!r}, wanted {wanted[at].item()!r}"
+    mine = widened(got) if got.dtype.is_floating_point else got.detach().cpu()
+    first = f"at {at}: got {mine[at].item()!r}, wanted {truth.detach().cpu()[at].item()!r}"
     return [f"{int(wrong.sum())} of {wrong.numel()} values wrong ({text}); {first}"]

@@ -1,5 +1,6 @@
 """The same values in every layout that views can make."""
 
+import mmap
 from collections.abc import Callable, Sequence
 
 import torch
@@ -79,9 +80,40 @@ LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+FAR = "far rows"
+
+
+def far(values: torch.Tensor) -> torch.Tensor:
+    """Slices of the first dimension 2^30 elements apart: three of them need 64-bit offsets. As much memory lies before them, so that
+    an offset that wrapped is seen and not a crash; on the CPU it takes what is written of it."""
+    shape = tuple(values.shape)
+    if not shape or shape[0] < 2:
+        return contiguous(values)
+    rest = torch.empty(shape[1:], device="meta")
+    strides = (FAR_APART, *rest.contiguous().stride())
+    view = reserved((shape[0] - 1) * FAR_APART + max(rest.numel(), 1), values.dtype, values.device)
+    return view.as_strided(shape, strides, view.storage_offset()).copy_(values)
+
+
+FAR_APART = 2**30 + 2**20
+
+
+def reserved(count: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> torch.Tensor:
+    """So many elements, and 2^31 before them (and 64 after); on the CPU zeros that take no memory until they are written."""
+    before = 2**31
+    total = before + count + 64
+    if torch.device(device).type != "cpu":
+        return torch.zeros(total, dtype=dtype, device=device)[before:][:count]
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
+    return torch.frombuffer(mmap.mmap(-1, total * dtype.itemsize, flags=flags), dtype=dtype)[before:][:count]
+
+
+_NO_RESERVE = 0x4000  # Linux; Python's mmap has no name for it
+
+
 def place(values: torch.Tensor, layout: str) -> torch.Tensor:
     """A view in the named layout. Its values are `values` (for "expanded": its first slice, repeated)."""
-    return LAYOUTS[layout](values)
+    return far(values) if layout == FAR else LAYOUTS[layout](values)
 
 
 def like(view: torch.Tensor) -> torch.Tensor:

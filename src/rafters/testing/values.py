@@ -1,5 +1,6 @@
 """Values that break kernels: infinities, NaN, both zeros, subnormals, the largest, and numbers of every magnitude."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -34,6 +35,19 @@ def ordinary(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.T
         return torch.randint(low, 100, tuple(shape), generator=generator).to(dtype)
     made = torch.randn(tuple(shape), generator=generator, dtype=torch.float64) * 2
     return made.to(torch.float32).to(dtype) if dtype in FLOAT8 else made.to(dtype)
+
+
+def counting(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """1, 2, 3 ... 97, 1, 2 ..., from another start for another seed: where a value came from shows. No two neighbours are equal."""
+    flat = (torch.arange(math.prod(shape)) + 7 * seed) % 97 + 1
+    made = flat % 3 == 0 if dtype is torch.bool else flat.to(torch.float32).to(dtype) if dtype in FLOAT8 else flat.to(dtype)
+    return made.reshape(tuple(shape))
+
+
+def smooth(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    """Ordinary values none of which is near zero, where many functions have a kink that finite differences would straddle."""
+    made = ordinary(shape, dtype, seed)
+    return made + made.sign() * 0.1 if dtype.is_floating_point and dtype not in FLOAT8 else made
 
 
 def awkward(shape: Sequence[int], dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
