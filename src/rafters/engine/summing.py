@@ -16,10 +16,14 @@ from rafters.engine.geometry import Domain, Shape, Strides
 from rafters.engine.operand import Config, Layout, Operand, Partial, next_power_of_two, slots, vector
 from rafters.engine.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, tile_arguments
 
-PROGRAMS = 2048  # enough for every multiprocessor of a large GPU; a constant, so that the order of a sum is that of any device
-ONE_PROGRAM = 1024  # so many rows are walked by one program, which leaves nothing to sum further
-LONGEST_WALK = 64  # blocks
+# Found on an H200 (docs/measuring.md, "Gradients of broadcast arguments"); constants, so that the order of a sum is that of any device.
+PROGRAMS = 2048  # enough for every multiprocessor of a large GPU
+ONE_PROGRAM = 2048  # so many rows are walked by one program, which leaves nothing to sum further
+TILE_ELEMENTS = 8192  # tall tiles: many loads in flight, and few partial sums left of a walk
+WIDTH, WIDTH_OF_ONE = 64, 32  # columns of a tile; fewer where one program walks all rows, so that there are enough programs
+LONGEST_WALK = 8  # tiles
 WIDEST = 8192  # columns that one program sums without a further kernel
+WARPS = 8
 
 
 def is_summed(operand: Operand, strides: Strides, shape: Shape) -> bool:
@@ -49,8 +53,10 @@ def summed(
     kinds = {o.name: kind_of(strides[o.name][row], strides[o.name][col], False) for o in memory}
     kinds |= {o.name: _output_kind(missing[o.name], axes) for o in made}
     crossing = crosses((strides[o.name] for o in memory), axes)
+    # values that a thread holds at once: too many of them and they would spill
+    heavy = sum(k == TILE for k in kinds.values()) > 4 or any(o.dtype.itemsize == 8 for o in memory)
     down = any(row in missing[o.name] for o in made)
-    rows, cols, warps, steps = _tile(shape, axes, down, vector(memory, kinds), crossing, warp_size, config)
+    rows, cols, warps, steps = _tile(shape, axes, down, heavy, vector(memory, kinds), crossing, warp_size, config)
     blocks = {row: -(-shape[row] // (rows * steps)), col: -(-shape[col] // cols)}
     partials: dict[str, Partial] = {}
     for o in made:
@@ -98,10 +104,11 @@ def _output_kind(missing: set[int], axes: Axes) -> str:
 
 
 def _tile(
-    shape: Shape, axes: Axes, down: bool, per_thread: int, crossing: bool, warp_size: int, config: Config
+    shape: Shape, axes: Axes, down: bool, heavy: bool, per_thread: int, crossing: bool, warp_size: int, config: Config
 ) -> tuple[int, int, int, int]:
     """(ROWS, COLS, warps, STEPS): a tile, and how many of them a program walks down. From sizes and dtypes alone."""
     rows, cols = shape[axes.row], shape[axes.col]
+    tile = config.block or TILE_ELEMENTS // (2 if heavy else 1)
     block = config.block or per_thread * warp_size * config.warps
     if crossing:
         side = 8 * per_thread
@@ -111,13 +118,12 @@ def _tile(
         height, warps = max(1, min(block // width, next_power_of_two(rows))), max(config.warps, min(8, width // 512))
         return height, width, warps, 1
     elif rows <= ONE_PROGRAM and config.block is None:
-        width = min(32, next_power_of_two(cols))
-        height, warps = min(256, next_power_of_two(rows)), 8
-        return height, width, warps, -(-rows // height)
+        width = min(WIDTH_OF_ONE, next_power_of_two(cols))
+        height = min(tile // width, next_power_of_two(rows))
+        return height, width, WARPS, -(-rows // height)
     else:
-        # a warp to a row: a line of memory or two, so that few partial sums are left of a walk
-        width = min(warp_size * per_thread, block, next_power_of_two(cols))
-        height, warps = max(1, min(block // width, next_power_of_two(rows))), config.warps
+        width = min(WIDTH, next_power_of_two(cols), tile)
+        height, warps = max(1, min(tile // width, next_power_of_two(rows))), WARPS if config.block is None else config.warps
     tiles = -(-rows // height) * -(-cols // width) * math.prod(shape[d] for d in axes.outer)
     steps = min(LONGEST_WALK, next_power_of_two(max(tiles // PROGRAMS, 1)), next_power_of_two(-(-rows // height)))
     return height, width, warps, steps if down else 1
