@@ -16,11 +16,12 @@ import torch
 from rafters import lang
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
+from rafters.engine.form import row_kind
 from rafters.engine.spec import TENSOR, Output, Spec, View
 from rafters.errors import BodyError, RaftersError
 from rafters.lang import standin
 from rafters.trace import body as bodies
-from rafters.trace.derivative import Typed, vjp
+from rafters.trace.derivative import Typed, connections, vjp
 from rafters.trace.graph import POINT, TILE, Graph
 from rafters.trace.write import body_text, passed_on, used_inputs
 
@@ -91,22 +92,46 @@ def derivable(spec: Spec) -> str:
     return ""
 
 
-def derivative(spec: Spec, arguments: dict[str, Any], wanted: tuple[str, ...], live: tuple[int, ...]) -> Derivative | None:
-    """The derivative for arguments like these; None where the op has no derived one. Traced once a kind of call."""
-    if derivable(spec):
-        return None
+def _values(spec: Spec, arguments: dict[str, Any]) -> tuple[Typed, dict[str, Any]]:
+    """What a trace of such a call takes: dtypes and kinds of the values, compile-time values."""
     resolved = resolve(spec, arguments)
-    if resolved.common in FLOAT8 or any(arguments[name].dtype in FLOAT8 for name in wanted):
-        return None
+    pieces = {p.name: p for p in resolved.inputs}
     typed: Typed = {}
     constants: dict[str, Any] = {}
     for p in spec.body.parameters:
         source = spec.views[p.name].source if p.name in spec.views else p.name
         if p.kind == bodies.CONSTEXPR or arguments[source] is None:
             constants[p.name] = arguments[source]
+        elif p.name not in pieces:
+            typed[p.name] = (resolved.values[p.name], POINT)
         else:
-            kind = TILE if isinstance(arguments[source], torch.Tensor) else POINT
+            kind = row_kind(pieces[p.name].shape, resolved.shape) if spec.rowwise else TILE
             typed[p.name] = (resolved.values[p.name], kind)
+    return typed, constants
+
+
+def connected(spec: Spec, arguments: dict[str, Any]) -> tuple[frozenset[str], ...] | None:
+    """For each result the arguments that it has a derivative by; None where only PyTorch can tell (a `reference=`)."""
+    if spec.reference is not None:
+        return None
+    typed, constants = _values(spec, arguments)
+    key = ("connections", tuple(typed.items()), repr(constants))
+    if key not in spec.memory:
+        found = iter(connections(spec.body, typed, constants))
+        sources = {p: spec.views[p].source if p in spec.views else p for p in typed}
+        spec.memory[key] = tuple(frozenset(sources[p] for _ in group for p in next(found)) for group in spec.results)
+    result: tuple[frozenset[str], ...] = spec.memory[key]
+    return result
+
+
+def derivative(spec: Spec, arguments: dict[str, Any], wanted: tuple[str, ...], live: tuple[int, ...]) -> Derivative | None:
+    """The derivative for arguments like these; None where the op has no derived one. Traced once a kind of call."""
+    if derivable(spec):
+        return None
+    typed, constants = _values(spec, arguments)
+    common = resolve(spec, arguments).common
+    if common in FLOAT8 or any(arguments[name].dtype in FLOAT8 for name in wanted):
+        return None
     key = ("vjp", wanted, live, tuple(typed.items()), repr(constants))
     found: Derivative | None = spec.memory.get(key)
     if found is None:

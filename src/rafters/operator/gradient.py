@@ -5,6 +5,7 @@ has no derived backward, PyTorch takes the derivative of its torch form, recompu
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,13 +13,39 @@ import torch
 from rafters.engine.spec import Spec
 from rafters.errors import RaftersError
 from rafters.operator import sharding
-from rafters.operator.derive import Derivative, derivative
+from rafters.operator.derive import Derivative, connected, derivative
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """How one kind of call is differentiated: `wanted` arguments by the `live` results, saving the arguments in `kept`."""
+
+    wanted: tuple[str, ...]
+    live: tuple[int, ...]
+    kept: tuple[bool, ...]
+    derived: Derivative | None
+
+
+def _rule(spec: Spec, arguments: dict[str, Any], results: Sequence[torch.Tensor], needs: Sequence[bool]) -> Rule:
+    """Results that no wanted argument has a derivative by are no part of it: PyTorch then says so, and never gives zeros for it."""
+    asked = {name for name, need in zip(arguments, needs, strict=True) if need}
+    live = [i for i, r in enumerate(results) if r.dtype.is_floating_point and r.dtype.itemsize > 1]
+    by = connected(spec, arguments)
+    if by is not None:
+        live = [i for i in live if by[i] & asked]
+        asked &= {name for i in live for name in by[i]}
+    wanted = tuple(name for name in arguments if name in asked)
+    found = derivative(spec, arguments, wanted, tuple(live)) if wanted and live else None
+    tensors = {name for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    kept = tuple(name in tensors and bool(live) and (found is None or name in found.needed) for name in arguments)
+    return Rule(wanted, tuple(live), kept, found)
 
 
 def differentiable(op: Any) -> Callable[..., Any]:
     """`f(arguments, run)` that calls `run` and records the gradient."""
     spec: Spec = op.spec
     names = [p.name for p in spec.parameters]
+    rules: dict[Any, Rule] = {}
 
     class Function(torch.autograd.Function):
         @staticmethod
@@ -26,37 +53,33 @@ def differentiable(op: Any) -> Callable[..., Any]:
             with torch._C._AutoDispatchBelowAutograd():
                 result = run(*arguments)
             results = result if isinstance(result, tuple) else (result,)
-            live = tuple(i for i, r in enumerate(results) if r.dtype.is_floating_point and r.dtype.itemsize > 1)
-            wanted = tuple(n for n, need in zip(names, ctx.needs_input_grad[1:], strict=True) if need)
-            rule = derivative(spec, dict(zip(names, arguments, strict=True)), wanted, live)
+            needs = ctx.needs_input_grad[1:]
+            key = (needs, *((a.dtype, a.dim() == 0) if isinstance(a, torch.Tensor) else (type(a), repr(a)) for a in arguments))
+            rule = rules.get(key)
+            if rule is None:
+                rule = rules[key] = _rule(spec, dict(zip(names, arguments, strict=True)), results, needs)
             ctx.rule = rule
-            kept = [
-                isinstance(a, torch.Tensor) and (rule is None or n in rule.needed) for n, a in zip(names, arguments, strict=True)
-            ]
-            ctx.save_for_backward(*(a if keep else None for a, keep in zip(arguments, kept, strict=True)))
-            ctx.others = [None if keep else _shape_of(a) for a, keep in zip(arguments, kept, strict=True)]
-            ctx.mark_non_differentiable(*(r for i, r in enumerate(results) if i not in live))
+            ctx.save_for_backward(*(a if keep else None for a, keep in zip(arguments, rule.kept, strict=True)))
+            ctx.others = [None if keep else _shape_of(a) for a, keep in zip(arguments, rule.kept, strict=True)]
+            ctx.mark_non_differentiable(*(r for i, r in enumerate(results) if i not in rule.live))
             ctx.set_materialize_grads(False)
             return result
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
             arguments = [t if t is not None else _stand_in(o) for t, o in zip(ctx.saved_tensors, ctx.others, strict=True)]
-            wanted = [i for i, need in enumerate(ctx.needs_input_grad[1:]) if need]
-            live = tuple(i for i, g in enumerate(gradients) if g is not None)
-            result: list[Any] = [None] * (len(arguments) + 1)
-            if not live or not wanted:
-                return tuple(result)
-            rule: Derivative | None = ctx.rule
-            if rule is not None and rule.live != live:
-                rule = derivative(spec, dict(zip(names, arguments, strict=True)), tuple(names[i] for i in wanted), live)
-            if rule is None or any(_is_batched(t) for t in (*gradients, *arguments)):
-                made = _of_torch_form(op, names, arguments, wanted, live, gradients)
+            rule: Rule = ctx.rule
+            live = tuple(i for i in rule.live if gradients[i] is not None)
+            if not live:
+                return (None,) * (len(arguments) + 1)
+            derived = rule.derived
+            if derived is not None and derived.live != live:
+                derived = derivative(spec, dict(zip(names, arguments, strict=True)), rule.wanted, live)
+            if derived is None or any(_is_batched(t) for t in (*gradients, *arguments)):
+                made = _of_torch_form(op, names, arguments, rule.wanted, live, gradients)
             else:
-                made = _derived(rule, names, arguments, gradients)
-            for i in wanted:
-                result[i + 1] = made[names[i]]
-            return tuple(result)
+                made = _derived(derived, names, arguments, gradients)
+            return (None, *(made.get(name) for name in names))
 
     def call(arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
         if any(p.mutated for p in spec.parameters):
@@ -110,16 +133,14 @@ def _derived(
 
 
 def _of_torch_form(
-    op: Any, names: Sequence[str], arguments: Sequence[Any], wanted: Sequence[int], live: Sequence[int], gradients: Sequence[Any]
+    op: Any, names: Sequence[str], arguments: Sequence[Any], wanted: Sequence[str], live: Sequence[int], gradients: Sequence[Any]
 ) -> dict[str, torch.Tensor]:
     """PyTorch's derivative of the op's torch form, for the results that have a gradient."""
+    given = dict(zip(names, arguments, strict=True))
 
     def chosen(*inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        values = list(arguments)
-        for i, value in zip(wanted, inputs, strict=True):
-            values[i] = value
-        made = op.form.differentiable_form(dict(zip(names, values, strict=True)))
+        made = op.form.differentiable_form(given | dict(zip(wanted, inputs, strict=True)))
         return tuple(made[i] for i in live)
 
-    pull: Any = torch.func.vjp(chosen, *(arguments[i] for i in wanted))[1]
-    return dict(zip((names[i] for i in wanted), pull(tuple(gradients[i] for i in live)), strict=True))
+    pull: Any = torch.func.vjp(chosen, *(given[name] for name in wanted))[1]
+    return dict(zip(wanted, pull(tuple(gradients[i] for i in live)), strict=True))

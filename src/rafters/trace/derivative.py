@@ -6,10 +6,25 @@ from typing import Any
 import torch
 
 from rafters.trace.body import Body
-from rafters.trace.graph import SHAPES, TILE, Graph, trace_function
+from rafters.trace.graph import SHAPES, TILE, Graph, alone, trace_function
 from rafters.trace.run import run
 
 Typed = dict[str, tuple[torch.dtype, str]]  # dtype and kind (tile, column, row, point) of every value of a body
+
+
+def connections(body: Body, tensors: Typed, constants: dict[str, Any]) -> tuple[frozenset[str], ...]:
+    """For each output the values that it has a derivative by, as autograd sees it: none by a comparison, an integer, a constant."""
+    with alone(), torch.enable_grad():
+        leaves = {n: torch.ones(SHAPES[kind], dtype=dtype) for n, (dtype, kind) in tensors.items()}
+        real = {n: leaf.requires_grad_() for n, leaf in leaves.items() if leaf.dtype.is_floating_point}
+        result = []
+        for value in run(body, {**leaves, **constants}):
+            if not value.requires_grad:
+                result.append(frozenset[str]())
+                continue
+            found = torch.autograd.grad(value.sum(), tuple(real.values()), allow_unused=True, retain_graph=True)
+            result.append(frozenset(n for n, gradient in zip(real, found, strict=True) if gradient is not None))
+        return tuple(result)
 
 
 def vjp(

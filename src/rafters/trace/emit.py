@@ -187,8 +187,10 @@ class _Emitter:
 
     def _power(self, node: torch.fx.Node) -> str:
         x, exponent = self._operand(node.args[0]), node.args[1]
-        if exponent == 2:
-            return f"{x} * {x}"
+        if exponent in range(2, 9):
+            return " * ".join([x] * int(exponent))
+        if exponent in range(-8, 0):
+            return f"lang.div(1.0, {' * '.join([x] * int(-exponent))})"
         if exponent == 0.5:
             return f"lang.sqrt({x})"
         raise CompileError(f"aten.pow with exponent {exponent} has no Triton form; write it with * or lang.exp and lang.log")

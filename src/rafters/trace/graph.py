@@ -145,7 +145,7 @@ def trace_function(
     from torch._decomp import core_aten_decompositions
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    with _tracing, _alone():
+    with _tracing, alone():
         examples = [torch.zeros(SHAPES[kind], dtype=dtype, device="cpu") for dtype, kind in tensors.values()]
         rules = {op: rule for op, rule in core_aten_decompositions().items() if op._schema.name not in WHOLE}
         pure: Any = torch.func.functionalize(function, remove="mutations_and_views") if mutates else function
@@ -166,7 +166,7 @@ _tracing = threading.RLock()  # make_fx patches torch's globals while it runs: o
 
 
 @contextlib.contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """A trace may be asked for in the middle of anything: under modes, transforms, autocast. None of that belongs into the graph."""
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch.utils._python_dispatch import _disable_current_modes
