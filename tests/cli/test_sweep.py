@@ -61,8 +61,9 @@ def test_the_kernel_that_is_timed_is_the_one_that_was_chosen(monkeypatch: pytest
     monkeypatch.setattr(study, "kernel_runner", lambda *arguments: launched.append(arguments) or torch.add)
     x = torch.randn(4097).bfloat16()
     _, read_off = study.runner(ops.add.spec, {"x": x, "y": x.clone()}, Choice(MASKED, 2048, 8))
-    (_, _, _, _, laid, found, *_), *rest = launched
+    (_, _, _, _, (stage,), (found,), *_), *rest = launched
     assert not rest
+    laid = stage.layout
     assert (laid.constants["BLOCK"], laid.warps, laid.grid) == (2048, 8, 3)
     assert not laid.form.split
     assert found.compiled.metadata.num_warps == 8
