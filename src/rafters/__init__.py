@@ -15,7 +15,7 @@ from rafters._version import __version__ as __version__
 _HOMES: dict[str, tuple[str, ...]] = {
     "rafters.errors": ("ArgumentError", "BodyError", "CompileError", "MeasureError", "RaftersError"),
     "rafters.cost": ("Cost",),
-    "rafters.operator": ("Launch", "Op", "Output", "View", "elementwise", "kernel", "options", "rowwise"),
+    "rafters.operator": ("Launch", "Op", "Output", "View", "elementwise", "from_torch", "kernel", "options", "rowwise"),
     "rafters.roofline": ("measure", "measured"),
     "rafters.ops": (
         *("add", "clamp", "div", "gelu", "gelu_tanh", "lerp", "maximum", "minimum", "mul", "mul_add", "relu", "scale"),
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from rafters.operator import Output as Output
     from rafters.operator import View as View
     from rafters.operator import elementwise as elementwise
+    from rafters.operator import from_torch as from_torch
     from rafters.operator import kernel as kernel
     from rafters.operator import options as options
     from rafters.operator import rowwise as rowwise

@@ -13,7 +13,21 @@ SRC = Path(rafters.__file__).parent
 PUBLIC = [
     *("ArgumentError", "BodyError", "CompileError", "Cost", "Launch", "MeasureError", "Op", "Output", "RaftersError"),
     *("View", "__version__"),
-    *("add", "clamp", "div", "elementwise", "gelu", "gelu_tanh", "kernel", "lang", "lerp", "maximum", "measure", "measured"),
+    *(
+        "add",
+        "clamp",
+        "div",
+        "elementwise",
+        "from_torch",
+        "gelu",
+        "gelu_tanh",
+        "kernel",
+        "lang",
+        "lerp",
+        "maximum",
+        "measure",
+        "measured",
+    ),
     *(
         "minimum",
         "mul",

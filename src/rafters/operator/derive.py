@@ -5,7 +5,6 @@ An elementwise op has a derived backward where every tensor that its body reads 
 """
 
 import hashlib
-import linecache
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,13 +12,12 @@ from typing import Any
 
 import torch
 
-from rafters import lang
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
 from rafters.engine.form import row_kind
 from rafters.engine.spec import TENSOR, Output, Spec, View
 from rafters.errors import BodyError, RaftersError
-from rafters.lang import standin
+from rafters.operator.text import function_of
 from rafters.trace import body as bodies
 from rafters.trace.derivative import Typed, connections, vjp
 from rafters.trace.graph import POINT, TILE, Graph
@@ -166,13 +164,9 @@ def _make(whole: Derivative, wanted: tuple[str, ...]) -> Any:
 
 
 def _compiled(spec: Spec, name: str, text: str, options: dict[str, Any]) -> Any:
-    file = f"<rafters {spec.namespace}::{name} {hashlib.sha256(text.encode()).hexdigest()[:12]}>"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    space: dict[str, Any] = {"__name__": spec.body.function.__module__, "lang": lang, "tl": standin.tl}
-    exec(compile(text, file, "exec"), space)
-    function = space[name]
+    body = spec.body.function
+    function = function_of(name, text, body.__module__, f"{body.__qualname__}.{name}")
     make: Any = spec.make
-    function.__qualname__ = f"{spec.body.function.__qualname__}.{name}"
     try:
         return make(function, name=f"{spec.namespace}::{name}", **options)
     except BodyError as problem:

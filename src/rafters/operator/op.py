@@ -227,6 +227,10 @@ class Op:
         records: list[dict[str, Any]] = self.form.inspect(target, dtype)
         return records
 
+    def body_source(self) -> str:
+        """The body in Triton's dialect, with what it imports: of an op made by `from_torch`, what its function became."""
+        return f"import rafters\nfrom rafters import lang, tl\n\n\n{self.spec.body.source}\n"
+
     def backward_op(self, *arguments: Any, **keywords: Any) -> "Op":
         """The op that gives the gradients of all floating-point tensors of such a call: `grad_out`, then what it needs of the call.
 

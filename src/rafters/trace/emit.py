@@ -6,7 +6,7 @@ does, so nothing is translated but names. What is used once is written where it 
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -25,6 +25,7 @@ _CALLS = {"fmax": "tl.maximum", "fmin": "tl.minimum", "round": "lang.rint"}
 # Triton's reduction of each; extrema propagate NaN, as PyTorch's do.
 _REDUCTIONS = {"sum": "lang.row_sum", "amax": "lang.row_max", "amin": "lang.row_min"}
 _COMPOUND = {"neg", "logical_not", "logical_and", "logical_or", "bitwise_not", "div", "pow", "sgn", "sign"}
+_REPEATED = {"pow", "sgn", "sign", "trunc"}  # whose text names an operand more than once
 _SPECIAL = {"div", "clamp"}  # written from their keywords and absent arguments
 _TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "unsqueeze", "squeeze"}
 
@@ -141,10 +142,12 @@ class _Emitter:
             return self._cast(node)
         if name == "pow":
             return self._power(node)
+        if name == "trunc":
+            return f"lang.where({arguments[0]} < 0, lang.ceil({arguments[0]}), lang.floor({arguments[0]}))"
         if name == "sgn" or name == "sign":
             x = self._operand(node.args[0])
             return f"({x} > 0).to({x}.dtype) - ({x} < 0).to({x}.dtype)"
-        raise CompileError(f"aten.{name} has no Triton form yet, so this body cannot become a row-wise kernel")
+        raise CompileError(f"aten.{name} has no Triton form yet")
 
     def _constant(self, value: Any, dtype: torch.dtype) -> str:
         if dtype is torch.bool:
@@ -186,13 +189,13 @@ class _Emitter:
         return f"~{terms[0]}" if name == "logical_not" else (" & " if name == "logical_and" else " | ").join(terms)
 
     def _power(self, node: torch.fx.Node) -> str:
-        x, exponent = self._operand(node.args[0]), node.args[1]
+        x, exponent = self._operand(node.args[0]), cast(Any, node.args[1])
         if exponent in range(2, 9):
             return " * ".join([x] * int(exponent))
         if exponent in range(-8, 0):
             return f"lang.div(1.0, {' * '.join([x] * int(-exponent))})"
-        if exponent == 0.5:
-            return f"lang.sqrt({x})"
+        if isinstance(exponent, float) and exponent - 0.5 in range(8):
+            return " * ".join([f"lang.sqrt({x})", *[x] * int(exponent)])
         raise CompileError(f"aten.pow with exponent {exponent} has no Triton form; write it with * or lang.exp and lang.log")
 
     def _reduction(self, node: torch.fx.Node, name: str) -> str:
@@ -205,7 +208,7 @@ class _Emitter:
 def _mentions(user: torch.fx.Node, node: torch.fx.Node) -> int:
     """How often the text of `user` names `node`; a square names its operand twice."""
     count = sum(a is node for a in _flat(user.args))
-    return count * 2 if name_of(user) == "pow" else count
+    return count * 2 if name_of(user) in _REPEATED else count
 
 
 def _flat(arguments: Any) -> list[Any]:

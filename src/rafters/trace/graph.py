@@ -142,16 +142,25 @@ def trace_function(
     function: Callable[..., tuple[torch.Tensor, ...]], tensors: dict[str, tuple[torch.dtype, str]], mutates: bool = False
 ) -> Graph:
     """The graph of a function of tensors. `mutates`: it may write into its intermediate values (some rules of autograd do)."""
-    from torch._decomp import core_aten_decompositions
     from torch.fx.experimental.proxy_tensor import make_fx
 
     with _tracing, alone():
         examples = [torch.zeros(SHAPES[kind], dtype=dtype, device="cpu") for dtype, kind in tensors.values()]
-        rules = {op: rule for op, rule in core_aten_decompositions().items() if op._schema.name not in WHOLE}
+        rules = _decompositions()
         pure: Any = torch.func.functionalize(function, remove="mutations_and_views") if mutates else function
         module = make_fx(pure, tracing_mode="fake", decomposition_table=rules)(*examples)
     _clean(module)
     return Graph(module, tuple(tensors))
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """PyTorch's own formulas for what is no word of the language: its core set, and functions that count as core themselves."""
+    from torch._decomp import core_aten_decompositions, get_decompositions
+
+    aten = torch.ops.aten
+    rules = {op: rule for op, rule in core_aten_decompositions().items() if op._schema.name not in WHOLE}
+    return rules | get_decompositions([aten.gelu, aten.elu, aten.hardtanh, aten.leaky_relu, aten.hypot])
 
 
 def _check_reductions(body: Body, module: torch.fx.GraphModule, rowwise: bool) -> None:
