@@ -28,6 +28,7 @@ def elementwise(
     views: Mapping[str, View] | None = None,
     outputs: Sequence[Output] | None = None,
     reference: Callable[..., Any] | None = None,
+    backward: Callable[..., Any] | None = None,
     compile: str | None = None,  # noqa: A002 (the option's own name)
 ) -> Any:
     """An op whose result at an element depends on that element of its arguments.
@@ -46,6 +47,10 @@ def elementwise(
     accepts: "float", "int", "number" or "bool" for all tensors, or by argument: other dtypes raise ArgumentError.
     views, outputs: how parameters are read from arguments (halves, gathered rows) and where outputs go (in place, per row).
     reference: the same op in torch operations, for a body that cannot be traced (inline assembly, unknown library calls).
+    backward: the gradient, where the derived one will not do: an op or a function of torch operations. Its parameters are named
+        `grad_out` (`grad_out0`, ... of several results; zeros for a result that has no gradient) and as the op's arguments, as far
+        as it needs them. It returns a gradient for each floating-point tensor argument in order, None where there is none.
+        `op.backward_source()` prints the derived one to start from.
     compile: under torch.compile "fuse" takes the op apart, so that Inductor fuses it with its neighbours, and "opaque" keeps it one
         call of its kernel. None fuses unless the declaration promises what Inductor does not keep: codes of 8 bits or integers, one
         value a row, an argument overwritten, a `reference=`; and unless the body rounds a value and computes on. "fuse" loses that:
@@ -53,7 +58,7 @@ def elementwise(
 
     Raises BodyError, with the line, for what cannot become an op.
     """
-    return _decorator(body, False, compile, name, out_dtype, accepts, views, outputs, reference)
+    return _decorator(body, False, compile, name, out_dtype, accepts, views, outputs, reference, backward)
 
 
 def rowwise(
@@ -66,6 +71,7 @@ def rowwise(
     views: Mapping[str, View] | None = None,
     outputs: Sequence[Output] | None = None,
     reference: Callable[..., Any] | None = None,
+    backward: Callable[..., Any] | None = None,
     compile: str | None = None,  # noqa: A002 (the option's own name)
 ) -> Any:
     """An op on rows (the last dimension): beside elementwise maths its body may call `lang.row_sum`, `row_mean`, `row_max` ...
@@ -73,7 +79,7 @@ def rowwise(
     The kernel is written from the body's trace, since a reduction has to know the mask of its row. Arguments as for `elementwise`,
     but that torch.compile keeps the op one call of its kernel unless compile="fuse": Inductor then sums a row in an order of its own.
     """
-    return _decorator(body, True, compile, name, out_dtype, accepts, views, outputs, reference)
+    return _decorator(body, True, compile, name, out_dtype, accepts, views, outputs, reference, backward)
 
 
 def _decorator(body: Any, rowwise_: bool, compile_: str | None, *options: Any) -> Any:
@@ -91,6 +97,7 @@ def _spec(
     views: Mapping[str, View] | None,
     outputs: Sequence[Output] | None,
     reference: Callable[..., Any] | None,
+    backward: Callable[..., Any] | None,
 ) -> Spec:
     body = bodies.read(function)
     if not rowwise_:
@@ -112,7 +119,7 @@ def _spec(
             raise body.error(f"accepts={rule!r} for {argument!r} is no rule; known: {', '.join(map(repr, ACCEPTS))}")
         if argument not in {p.name for p in parameters}:
             raise body.error(f"accepts= names {argument!r}, which is no argument ({', '.join(p.name for p in parameters)})")
-    return Spec(short, namespace, body, rowwise_, parameters, views, declared, restrict, reference, elementwise)
+    return Spec(short, namespace, body, rowwise_, parameters, views, declared, restrict, reference, backward, elementwise)
 
 
 def qualified_name(function: Callable[..., Any], name: str | None) -> tuple[str, str]:

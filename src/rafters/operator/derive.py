@@ -73,6 +73,8 @@ def _free(name: str, spec: Spec) -> str:
 
 def derivable(spec: Spec) -> str:
     """Why an op has no derived backward; '' where it has one."""
+    if spec.backward is not None:
+        return "it has a backward= of its own"
     if spec.reference is not None or spec.make is None:
         return "it has a reference= of its own"
     if spec.rowwise:

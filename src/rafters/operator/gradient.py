@@ -12,6 +12,7 @@ import torch
 
 from rafters.engine.spec import Spec
 from rafters.errors import RaftersError
+from rafters.operator import own_backward as own
 from rafters.operator import sharding
 from rafters.operator.derive import Derivative, connected, derivative
 
@@ -30,14 +31,15 @@ def _rule(spec: Spec, arguments: dict[str, Any], results: Sequence[torch.Tensor]
     """Results that no wanted argument has a derivative by are no part of it: PyTorch then says so, and never gives zeros for it."""
     asked = {name for name, need in zip(arguments, needs, strict=True) if need}
     live = [i for i, r in enumerate(results) if r.dtype.is_floating_point and r.dtype.itemsize > 1]
-    by = connected(spec, arguments)
+    by = None if spec.backward else connected(spec, arguments)
     if by is not None:
         live = [i for i in live if by[i] & asked]
         asked &= {name for i in live for name in by[i]}
     wanted = tuple(name for name in arguments if name in asked)
     found = derivative(spec, arguments, wanted, tuple(live)) if wanted and live else None
     tensors = {name for name, value in arguments.items() if isinstance(value, torch.Tensor)}
-    kept = tuple(name in tensors and bool(live) and (found is None or name in found.needed) for name in arguments)
+    needed = own.needs(spec) if spec.backward else found.needed if found else tensors
+    kept = tuple(name in tensors & needed and bool(live) for name in arguments)
     return Rule(wanted, tuple(live), kept, found)
 
 
@@ -46,6 +48,8 @@ def differentiable(op: Any) -> Callable[..., Any]:
     spec: Spec = op.spec
     names = [p.name for p in spec.parameters]
     rules: dict[Any, Rule] = {}
+    if spec.backward is not None:
+        own.parameters(spec)  # names that it does not know are an error now, not in the first backward
 
     class Function(torch.autograd.Function):
         @staticmethod
@@ -63,6 +67,8 @@ def differentiable(op: Any) -> Callable[..., Any]:
             ctx.others = [None if keep else _shape_of(a) for a, keep in zip(arguments, rule.kept, strict=True)]
             ctx.mark_non_differentiable(*(r for i, r in enumerate(results) if i not in rule.live))
             ctx.set_materialize_grads(False)
+            if spec.backward:
+                ctx.results = [own.Shape(r) for r in results]
             return result
 
         @staticmethod
@@ -72,6 +78,8 @@ def differentiable(op: Any) -> Callable[..., Any]:
             live = tuple(i for i in rule.live if gradients[i] is not None)
             if not live:
                 return (None,) * (len(arguments) + 1)
+            if spec.backward:
+                return (None, *own.gradients(spec, dict(zip(names, arguments, strict=True)), gradients, ctx.results))
             derived = rule.derived
             if derived is not None and derived.live != live:
                 derived = derivative(spec, dict(zip(names, arguments, strict=True)), rule.wanted, live)

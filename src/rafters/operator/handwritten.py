@@ -23,6 +23,7 @@ def kernel(
     outputs: int = 1,
     flops: int | Callable[..., int] = 0,
     contiguous: bool = True,
+    backward: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Launch]], Op]:
     """An op from a hand-written Triton kernel and a function that says how to launch it.
 
@@ -41,13 +42,20 @@ def kernel(
     reference: the same op in torch operations: the CPU path, the gradient, and what the kernel is checked against.
     flops: arithmetic operations an element of the first result, or a function of the arguments.
     contiguous: refuse arguments that are not contiguous (a kernel that takes no strides reads such memory in the wrong order).
+    backward: the gradient, as of `rafters.elementwise`; without one it is that of `reference`.
     """
     return lambda describe: make_op(
-        _spec(describe, name, outputs, reference), FromKernel(jitted, describe, reference, flops, contiguous)
+        _spec(describe, name, outputs, reference, backward), FromKernel(jitted, describe, reference, flops, contiguous)
     )
 
 
-def _spec(describe: Callable[..., Any], name: str | None, outputs: int, reference: Callable[..., Any]) -> Spec:
+def _spec(
+    describe: Callable[..., Any],
+    name: str | None,
+    outputs: int,
+    reference: Callable[..., Any],
+    backward: Callable[..., Any] | None,
+) -> Spec:
     body = bodies.signature(describe)
     namespace, short = qualified_name(describe, name)
     parameters = []
@@ -59,4 +67,4 @@ def _spec(describe: Callable[..., Any], name: str | None, outputs: int, referenc
         kind = TENSOR if p.kind == bodies.TENSOR else CONSTEXPR
         parameters.append(Parameter(p.name, kind, p.type, default, p.optional))
     views = {p.name: View(p.name) for p in parameters if p.kind == TENSOR}
-    return Spec(short, namespace, body, False, tuple(parameters), views, (Output(),) * outputs, {}, reference)
+    return Spec(short, namespace, body, False, tuple(parameters), views, (Output(),) * outputs, {}, reference, backward)

@@ -17,6 +17,7 @@ from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
 from rafters.operator import call_text, compiled, derive, gate, registration, sharding, switches
 from rafters.operator.from_body import FromBody
+from rafters.operator.own_backward import torch_form
 from rafters.operator.switches import current
 
 MAX_PLANS = 4096
@@ -184,7 +185,7 @@ class Op:
     def _dispatched(self, arguments: tuple[Any, ...], out: Any, overload: Any = None) -> Any:
         """The call through PyTorch's dispatcher."""
         if not gate.is_compiling() and gate.needs_composite(arguments):
-            made = self.form.differentiable_form(self._named(arguments))
+            made = torch_form(self, self._named(arguments))
             result = made[0] if len(made) == 1 else made
         else:
             if not gate.is_compiling():  # Dynamo traces no lock; what it compiles hands over at the Autograd key

@@ -18,6 +18,7 @@ from rafters.engine.spec import INDEX, SCALAR, TENSOR, Parameter, Spec
 from rafters.errors import BodyError
 from rafters.operator import compiled, fingerprint, gate, sharding
 from rafters.operator.gradient import differentiable
+from rafters.operator.own_backward import torch_form
 
 _KINDS = {float: "Scalar", int: "SymInt", bool: "bool", str: "str"}
 _taken: dict[str, tuple[str, torch.library.Library, weakref.ref[Any]]] = {}
@@ -176,7 +177,7 @@ def _implement(op: Any, library: torch.library.Library, name: str, defaults: tup
         if any(isinstance(a, torch.Tensor) and a.device.type == "meta" for a in arguments):
             return fake(*arguments)
         if gate.needs_composite(arguments):
-            made = op.form.differentiable_form(dict(zip((p.name for p in spec.parameters), arguments, strict=True)))
+            made = torch_form(op, dict(zip((p.name for p in spec.parameters), arguments, strict=True)))
             return made[0] if len(made) == 1 else made
         wanted = torch.is_grad_enabled() and any(isinstance(a, torch.Tensor) and a.requires_grad for a in arguments)
         if gate.transforms_or_modes() or any(isinstance(a, torch.Tensor) and type(a) not in gate.PLAIN for a in arguments):
