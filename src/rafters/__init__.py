@@ -15,7 +15,10 @@ from rafters._version import __version__ as __version__
 _HOMES: dict[str, tuple[str, ...]] = {
     "rafters.errors": ("ArgumentError", "BodyError", "CompileError", "MeasureError", "RaftersError"),
     "rafters.cost": ("Cost",),
-    "rafters.operator": ("Launch", "Op", "Output", "View", "elementwise", "from_torch", "kernel", "options", "rowwise"),
+    "rafters.operator": (
+        *("Launch", "Op", "Output", "View", "elementwise", "from_torch", "kernel", "no_compile", "options", "rowwise"),
+        *("variants", "warm"),
+    ),
     "rafters.roofline": ("measure", "measured"),
     "rafters.ops": (
         *("add", "clamp", "div", "gelu", "gelu_tanh", "lerp", "maximum", "minimum", "mul", "mul_add", "relu", "scale"),
@@ -42,8 +45,11 @@ if TYPE_CHECKING:
     from rafters.operator import elementwise as elementwise
     from rafters.operator import from_torch as from_torch
     from rafters.operator import kernel as kernel
+    from rafters.operator import no_compile as no_compile
     from rafters.operator import options as options
     from rafters.operator import rowwise as rowwise
+    from rafters.operator import variants as variants
+    from rafters.operator import warm as warm
     from rafters.roofline import measure as measure
     from rafters.roofline import measured as measured
 

@@ -32,6 +32,7 @@ PUBLIC = [
         "minimum",
         "mul",
         "mul_add",
+        "no_compile",
         "ops",
         "options",
         "relu",
@@ -43,7 +44,7 @@ PUBLIC = [
         "silu",
         "silu_mul",
     ),
-    *("softcap", "sub", "tanh", "tl", "where"),
+    *("softcap", "sub", "tanh", "tl", "variants", "warm", "where"),
 ]
 
 

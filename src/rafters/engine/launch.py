@@ -70,6 +70,12 @@ def launcher(compiled: Any) -> Start:
     return Start(_HOOKED + _OWN, tuple(names), tuple(values))
 
 
+def load(compiled: Any, device: int) -> None:
+    """Loads a compiled kernel on a device, once for ever: not allowed while a CUDA graph is captured."""
+    with torch.cuda.device(device):
+        compiled._init_handles()
+
+
 def _knobs() -> Any:
     from triton import knobs
 

@@ -13,6 +13,7 @@ from rafters.engine.piece import Piece
 from rafters.engine.results import common_device, outputs_of, with_given
 from rafters.engine.spec import Spec
 from rafters.engine.stages import stages
+from rafters.engine.straight import Straight
 from rafters.engine.variant import Store, Variant
 from rafters.errors import ArgumentError
 
@@ -28,13 +29,32 @@ class Plan:
     resolved: Resolved
     layout: Layout | None = None
     variant: Variant | None = None
+    straight: Straight | None = None
 
 
-def build(spec: Spec, arguments: dict[str, Any], given: Sequence[torch.Tensor], store: Store, pdl: bool = True) -> Plan:
+@dataclass(frozen=True)
+class Elsewhere:
+    """Stands in for what tensors without memory (on the meta device) do not have. `compile`: may a kernel be compiled for them?"""
+
+    device: torch.device
+    addresses: dict[str, int]
+    compile: bool = True
+
+
+def build(
+    spec: Spec,
+    arguments: dict[str, Any],
+    given: Sequence[torch.Tensor],
+    store: Store,
+    pdl: bool = True,
+    elsewhere: Elsewhere | None = None,
+) -> Plan:
     """The plan of a call on plain tensors. `given` are the caller's `out=` tensors (empty: the plan allocates)."""
     resolved = resolve(spec, arguments)
     device = common_device(spec, arguments)
     resolved = with_given(spec, resolved, given, device)
+    if elsewhere:
+        device = elsewhere.device
     results = [r for r in resolved.results if r.into is None]
     outputs = outputs_of(spec, resolved)
     if 0 in resolved.shape:
@@ -51,10 +71,12 @@ def build(spec: Spec, arguments: dict[str, Any], given: Sequence[torch.Tensor], 
     chosen = target.device_target(device.index)
     bytes_ = sum(_bytes(p) for p in (*resolved.inputs, *outputs))
     use_pdl = pdl and chosen.has_pdl and bytes_ <= PDL_BYTES
-    kernels = stages(spec, resolved, outputs, arguments, given, chosen, use_pdl)
-    found = [store.get(stage.recipe, stage.layout, stage.typing) for stage in kernels]
-    run = runner.kernel_runner(spec, resolved, outputs, results, kernels, found, device, bool(given))
-    return Plan(run, resolved, kernels[0].layout, found[0])
+    kernels = stages(spec, resolved, outputs, arguments, given, chosen, use_pdl,
+                     addresses=elsewhere.addresses if elsewhere else None)  # fmt: skip
+    find = store.get if elsewhere is None or elsewhere.compile else store.known
+    found = [find(stage.recipe, stage.layout, stage.typing, device.index) for stage in kernels]
+    straight = runner.kernel_runner(spec, resolved, outputs, results, kernels, found, device, bool(given))
+    return Plan(straight.run(), resolved, kernels[0].layout, found[0], straight)
 
 
 def _bytes(piece: Piece) -> int:

@@ -98,7 +98,8 @@ def _check_target(spec: Spec, resolved: Resolved, outputs: Sequence[Piece], chos
 def triton_body(spec: Spec, half: bool) -> Any:
     """The user's function as the kernel calls it; None where triton is not installed."""
     if half not in spec.memory:
-        spec.memory[half] = names.for_triton(spec.body.function, half) if has_triton() else None
+        # two threads may both get here: one body is kept, whose identity is part of a variant's key
+        spec.memory.setdefault(half, names.for_triton(spec.body.function, half) if has_triton() else None)
     return spec.memory[half]
 
 

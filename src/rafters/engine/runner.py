@@ -1,6 +1,5 @@
 """The function that a plan runs: one straight path from the op's arguments to its results."""
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,28 +9,13 @@ from rafters.engine import codegen, cpu, module
 from rafters.engine.call import Resolved, Result, number_tensor
 from rafters.engine.form import NUMBER
 from rafters.engine.geometry import contiguous_strides
-from rafters.engine.launch import allocator, launcher
 from rafters.engine.piece import Piece
 from rafters.engine.prepare import trace_call
 from rafters.engine.results import result_names
 from rafters.engine.spec import Spec
 from rafters.engine.stages import Stage
+from rafters.engine.straight import Straight, Text
 from rafters.engine.variant import Variant
-
-_RUNNER = """\
-def make(_device, _empty, _number, _stream_of, _current_device, _on_device, {constants}):
-    def run({parameters}):
-{lines}
-        return {results}
-    return run
-"""
-
-
-@functools.lru_cache(maxsize=4096)
-def _factory(text: str) -> Callable[..., Any]:
-    space: dict[str, Any] = {}
-    exec(compile(text, "<rafters plan>", "exec"), space)
-    return space["make"]  # type: ignore[no-any-return]
 
 
 def kernel_runner(
@@ -43,9 +27,9 @@ def kernel_runner(
     found: Sequence[Variant],
     device: torch.device,
     given: bool,
-) -> Callable[..., Any]:
+) -> Straight:
     """A function of the op's arguments with one straight path: allocate, collect pointers and numbers, launch (each kernel in turn)."""
-    text = _Text()
+    text = Text()
     names_ = result_names(spec)
     pieces = {module.slot_name(p.name): p for p in (*resolved.inputs, *resolved.indices, *outputs)}
     if not given:
@@ -56,61 +40,17 @@ def kernel_runner(
             if not slot.endswith("_part"):
                 text.allocate(buffer.name, buffer.shape, contiguous_strides(buffer.shape), buffer.dtype)
         with torch.cuda.device(device):
-            start = launcher(variant.compiled)
+            start = variant.start
         passed = _passed(spec, resolved, pieces, stage, text)
         laid = stage.layout
         static = [laid.arguments[n].value for n in codegen.arguments(laid.form) if n in laid.arguments]
         static += [value for name, value in stage.recipe.constants if name in codegen.compile_time(laid.form)]
         constants = [text.constant(f"_k{number}_{i}", value) for i, value in enumerate(static)]
-        grid = text.constant(f"_grid{number}", laid.grid)
-        if number == 0:
-            for name, value in zip(start.names, start.values, strict=True):
-                text.constant(name, value)
-            text.lines += start.lines(grid, "_stream_of(_device)", ", ".join([*passed, *constants]))
-        else:
-            launch = text.constant(f"_launch{number}", start.function())
-            text.lines.append(f"{launch}({grid}, _stream_of(_device), ({', '.join([*passed, *constants])},))")
-    lines = text.lines
-    if torch.cuda.device_count() > 1:  # allocation and launch act on the current device; with one device there is no other
-        inner = [f"    {line}" for line in lines]
-        lines = [
-            "if _current_device() == _device:",
-            *inner,
-            "else:",
-            "    with _on_device(_device):",
-            *(f"    {line}" for line in inner),
-        ]
-    source = _RUNNER.format(
-        constants=", ".join(text.constants),
-        parameters=", ".join([p.name for p in spec.parameters] + (names_ if given else [])),
-        lines="\n".join(f"        {line}" for line in lines),
-        results=", ".join(names_) or "None",
-    )
-    run: Callable[..., Any] = _factory(source)(
-        device.index, allocator(), _number, torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice, torch.cuda.device,
-        *text.constants.values(),
-    )  # fmt: skip
-    return run
+        text.launch(number, start, laid.grid, [*passed, *constants])
+    return text.straight([p.name for p in spec.parameters] + (names_ if given else []), names_, device)
 
 
-class _Text:
-    """The lines of a runner, and the objects that they name."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.constants: dict[str, Any] = {}
-
-    def constant(self, name: str, value: Any) -> str:
-        self.constants[name] = value
-        return name
-
-    def allocate(self, name: str, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> None:
-        facts = {f"_shape_{name}": shape, f"_strides_{name}": strides, f"_dtype_{name}": dtype}
-        self.constants |= facts
-        self.lines.append(f"{name} = _empty({', '.join(facts)})")
-
-
-def _passed(spec: Spec, resolved: Resolved, pieces: dict[str, Piece], stage: Stage, text: _Text) -> list[str]:
+def _passed(spec: Spec, resolved: Resolved, pieces: dict[str, Piece], stage: Stage, text: Text) -> list[str]:
     """What a kernel is given first: pointers, then numbers."""
     passed = []
     for slot in stage.layout.form.memory:
@@ -125,6 +65,7 @@ def _passed(spec: Spec, resolved: Resolved, pieces: dict[str, Piece], stage: Sta
             own = _unslotted(spec, slot.name)
             kind = "float" if resolved.values[own].is_floating_point else "int"
             if own in spec.views:
+                text.constant("_number", _number)
                 text.constant(f"_value_{own}", resolved.values[own])
                 passed.append(f"_number({spec.views[own].source}, _value_{own})")
             else:

@@ -91,7 +91,7 @@ def runner(spec: Spec, arguments: dict[str, Any], choice: Choice) -> tuple[Calla
     results = [r for r in resolved.results if r.into is None]
     made, typing, laid = recipe(spec, arguments, choice, device_target(device.index))
     found = variant.Variant(made, laid, typing, variant.compile_recipe(made))
-    run = kernel_runner(spec, resolved, outputs, results, [Stage(made, typing, laid)], [found], device, False)
+    run = kernel_runner(spec, resolved, outputs, results, [Stage(made, typing, laid)], [found], device, False).run()
     return run, facts(found.compiled, _runtime(made))
 
 

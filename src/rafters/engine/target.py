@@ -3,9 +3,12 @@
 import functools
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rafters.errors import CompileError
+
+if TYPE_CHECKING:
+    import torch
 
 # Capabilities that a body or a plan may depend on, by the first target that has them.
 PDL_CAPABILITY = 90
@@ -47,6 +50,13 @@ def parse_target(text: str) -> Target:
     if re.fullmatch(r"gfx9\w+", text):
         return Target("hip", text, 64)
     raise CompileError(f"target {text!r} is not known; wanted sm_80, sm_90, sm_100, sm_120 or gfx942")
+
+
+def current_device() -> "torch.device | None":
+    """The GPU on which kernels would run now; None on a machine without one."""
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else None
 
 
 @functools.cache

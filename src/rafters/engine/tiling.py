@@ -74,7 +74,9 @@ def tiled(
         rows = max(1, vector(memory, kinds) * warp_size * config.warps // cols)
         warps = max(1, min(8, cols * rows // 512)) if config.block is None else config.warps
     else:
-        rows, cols, warps = _tile(shape[row], shape[col], vector(memory, kinds), crossing, warp_size, config)
+        # where the rows are outermost, few of them get the tile of many: one kernel for any number of rows
+        most = shape[row] if axes.outer else MAX_ROW
+        rows, cols, warps = _tile(most, shape[col], vector(memory, kinds), crossing, warp_size, config)
     arguments, align, wide = tile_arguments(shape, strides, memory, kinds, axes)
     blocks = -(-shape[row] // rows) * (1 if rowwise else -(-shape[col] // cols))
     grid = blocks * math.prod(shape[d] for d in axes.outer)

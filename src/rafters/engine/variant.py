@@ -1,5 +1,6 @@
 """A variant: one compiled kernel. Variants are finite, listed and kept for ever (Triton unloads a module whose kernel object dies)."""
 
+import functools
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from rafters.dtypes import TRITON_NAMES
 from rafters.engine import codegen, module
 from rafters.engine.form import CONSTEXPR, NUMBER, Form
+from rafters.engine.launch import Start, launcher, load
 from rafters.engine.layout import Layout
 from rafters.engine.target import Target, options
 from rafters.errors import CompileError, RaftersError
@@ -65,6 +67,11 @@ class Variant:
     layout: Layout
     typing: Typing
     compiled: Any
+
+    @functools.cached_property
+    def start(self) -> Start:
+        """How it is launched; the current device must be the one that it is loaded on."""
+        return launcher(self.compiled)
 
     def describe(self) -> dict[str, Any]:
         form = self.layout.form
@@ -176,23 +183,38 @@ def _reason(problem: BaseException) -> str:
     return str(problem) if isinstance(problem, RaftersError) else f"{type(root).__name__}: {root or problem}"
 
 
-class Store:
-    """All variants of one op, by key. One compile at a time an op; a second thread waits for the first."""
+class NotCompiledError(Exception):
+    """Asked for what is compiled, and it is not."""
 
-    def __init__(self) -> None:
+
+class Store:
+    """All variants of one op, by key and device. One compile at a time an op; a second thread waits for the first."""
+
+    def __init__(self, op: str = "") -> None:
+        self._op = op
         self._variants: dict[tuple[Any, ...], Variant] = {}
         self._lock = threading.Lock()
 
-    def get(self, made: Recipe, layout: Layout, typing: Typing) -> Variant:
-        key = made.key
+    def get(self, made: Recipe, layout: Layout, typing: Typing, device: int | None = None) -> Variant:
+        """The variant, compiled and, with a device, loaded there: a loaded kernel belongs to one device."""
+        key = (made.key, device)
         found = self._variants.get(key)
         if found is None:
             with self._lock:
                 found = self._variants.get(key)
                 if found is None:
-                    _refuse_in_capture(made)
+                    _refuse_where_forbidden(self._op or made.kernel, layout, typing)
                     found = Variant(made, layout, typing, compile_recipe(made))
+                    if device is not None:
+                        load(found.compiled, device)
                     self._variants[key] = found
+        return found
+
+    def known(self, made: Recipe, _layout: Layout, _typing: Typing, device: int | None = None) -> Variant:
+        """The variant if it is there already; else NotCompiledError."""
+        found = self._variants.get((made.key, device))
+        if found is None:
+            raise NotCompiledError
         return found
 
     def __iter__(self) -> Any:
@@ -202,9 +224,33 @@ class Store:
         return len(self._variants)
 
 
-def _refuse_in_capture(made: Recipe) -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
-        raise CompileError(
-            f"{made.kernel}: this variant is not compiled yet and a CUDA graph is being captured; call the op once with such arguments "
-            "(or op.warm(...)) before the capture"
-        )
+@dataclass
+class Permission:
+    """May kernels be compiled? `rafters.no_compile` turns it off."""
+
+    compile: bool = True
+
+
+permission = Permission()
+
+
+def capturing() -> bool:
+    """Is a CUDA graph being captured on the current stream?"""
+    return torch.cuda.is_available() and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def _refuse_where_forbidden(op: str, layout: Layout, typing: Typing) -> None:
+    """Compiling, and loading what is compiled, is refused by the user's word and inside the capture of a CUDA graph."""
+    if not permission.compile:
+        reason, when = "compiling is off (rafters.no_compile)", "first"
+    elif capturing():
+        reason, when = "a CUDA graph is being captured", "before the capture"
+    else:
+        return
+    dtypes = ", ".join(f"{name} {str(dtype).removeprefix('torch.')}" for name, dtype in typing.memory.items())
+    odd = {name: align for name, align in layout.align.items() if align != 16}
+    aligned = f", aligned to {', '.join(f'{a} bytes ({n})' for n, a in odd.items())}" if odd else ""
+    raise CompileError(
+        f"{op}: no kernel is ready for layout {layout.form.layout!r} with {dtypes}{aligned}, and {reason}; "
+        f"{when} call {op} once with such arguments, or {op}.warm(dtypes=..., layouts=[{layout.form.layout!r}], ...)"
+    )

@@ -1,6 +1,7 @@
 """Writes the call of an op: Python functions with the op's own signature and one straight path to a known plan.
 
-Generated, because a generic call (loops over arguments, inspect.bind) costs several times what `torch.add` does.
+Generated, because a generic call (loops over arguments, inspect.bind) costs several times what `torch.add` does. Where each
+microsecond goes: docs/host_cost.md.
 """
 
 from collections.abc import Sequence
@@ -10,21 +11,44 @@ import torch
 
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 
-# Names of its own begin with _, which no parameter of an op may. Without `out` in its way, and with nothing that needs the
-# dispatcher, a call is one lookup. See operator/gate.py for the questions.
+# Names of its own begin with _, which no parameter of an op may. See operator/gate.py for the questions.
+#
+# A call is answered by the first of these that knows it:
+#   the latest plan, whose own check of the tensors is one call into PyTorch;
+#   the plans by key, where all arguments are plain tensors and nothing needs the dispatcher;
+#   `other`: the same with numbers in tensors' places, `out=`, and whatever depends on the default dtype;
+#   `_slow`: the first call of its kind, a new size, and everything that goes through the dispatcher.
 _CALL = """\
 def __call__(_self, {signature}, *, out=None):
     if _is_compiling():
         if out is None and {tensors}:
             return _self._registration.overload({passed})
         return _self._dispatched(({passed},), out)
-    if out is None and {plain} and {quiet} and not ({gradient} and _grad_enabled()):
-        try:
-            _run = _self._plans.get(({key},))
-        except RuntimeError:  # a tensor without an address (sparse); what it is, is said below
-            _run = None
-        if _run is not None:
-            return _run({passed})
+    if out is None:
+        _plans = _self._plans
+        {latest}if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
+            try:
+                _entry = _plans.get(({key},))
+            except RuntimeError:  # a tensor without an address (sparse); what it is, is said below
+                _entry = None
+            if _entry is not None:
+                {remember}return _entry.run({passed})
+    return _other(_self, {passed}, out)
+
+
+def _other(_self, {passed}, out):
+    if {plain_or_number} and {quiet} and not ({gradient_or_number} and _grad_enabled()):
+        _given = () if out is None else out if _type(out) is _tuple else (out,)
+        for _g in _given:
+            if (_type(_g) is not _Tensor and _type(_g) is not _Parameter) or (_g.requires_grad and _grad_enabled()):
+                break
+        else:
+            try:
+                _entry = _self._plans.get(_any_key({passed}, _given))
+            except RuntimeError:
+                _entry = None
+            if _entry is not None:
+                return _entry.run({passed}, *_given)
     return _self._slow(({passed},), out)
 
 
@@ -32,49 +56,113 @@ def key({passed}):
     return ({key},)
 
 
+def _any_key({passed}, _given):
+    return ({any_key}, _default_dtype(), *[_facts(_g) for _g in _given])
+
+
+def _facts(t):
+    return (t.dtype, t.shape, t.stride(), t.data_ptr() & 15, t.device)
+
+
 def registered(_plans, _otherwise, _defaults):
     def call({passed}, *, _body=""):
         if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
-            _run = _plans.get(({key},))
-            if _run is not None:
-                return _run({passed})
+            _entry = _plans.get(({key},))
+            if _entry is not None:
+                return _entry.run({passed})
         return _otherwise({passed})
 
     call.__defaults__ = _defaults
     return call
 """
 _QUIET = "not _transforms() and not _dispatch_modes() and not _function_modes() and _forward_ad._current_level < 0"
+_LATEST = """\
+_entry = _plans.last
+        if _entry.check({tensors}) and (_entry.free or not _grad_enabled()) and {usual}not ({addresses}) & 15 and {modes}:
+            return _entry.run({passed})
+        """
+_REMEMBER = """\
+if {usual}_entry is not _plans.last:
+                    if _entry.check is None:
+                        _plans.watch(_entry, ({tensors},), ({constants}))
+                    _plans.last = _entry
+                """
 
 
-def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any]) -> dict[str, Any]:
-    """`__call__`, `key` and `registered` of an op with these parameters; `names` are the gate's functions."""
+def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any], guarded: bool) -> dict[str, Any]:
+    """`__call__`, `key`, `any_key` and `registered` of an op with these parameters; `names` are the gate's functions.
+
+    `guarded`: the latest plan is tried first, which needs PyTorch's tensor guards.
+    """
     tensors = [p for p in parameters if p.kind in (TENSOR, INDEX)]
+    constants = [p for p in parameters if p.kind == CONSTEXPR]
+    listed = ", ".join(p.name for p in tensors)
+    passed = ", ".join(p.name for p in parameters)
+    # what the check of the tensors leaves open: present, numbers of the declared type, the same compile-time objects
+    usual = [f"{p.name} is not None" for p in tensors if p.optional]
+    usual += [f"_type({p.name}) is _{p.type.__name__}{_range(p)}" for p in parameters if p.kind == SCALAR]
+    same = [f"{p.name} is _entry.constants[{i}]" for i, p in enumerate(constants)]
     text = _CALL.format(
+        latest=_LATEST.format(
+            tensors=listed,
+            usual="".join(f"{u} and " for u in (*usual, *same)),
+            modes="not _function_modes() and _forward_ad._current_level < 0",
+            addresses=" | ".join(f"{p.name}.data_ptr()" for p in tensors),
+            passed=passed,
+        )
+        if guarded
+        else "",
+        remember=_REMEMBER.format(
+            tensors=listed, usual="".join(f"{u} and " for u in usual), constants="".join(f"{p.name}, " for p in constants)
+        )
+        if guarded
+        else "",
         signature=", ".join(p.name + ("=None" if p.default is not ... else "") for p in parameters),
-        passed=", ".join(p.name for p in parameters),
-        plain=" and ".join(
-            ("({0} is None or " if p.optional else "(").format(p.name)
-            + f"_type({p.name}) is _Tensor or _type({p.name}) is _Parameter)"
-            for p in tensors
+        passed=passed,
+        plain=" and ".join(_plain(p) for p in tensors),
+        plain_or_number=" and ".join(
+            f"({_plain(p)} or _type({p.name}) in _numbers)" if p.kind == TENSOR else _plain(p) for p in tensors
         ),
         quiet=_QUIET,
         # asked of the tensors only: Dynamo fixes the value of a number that is looked at
         tensors=" and ".join(
             (f"({p.name} is None or " if p.optional else "(") + f"_isinstance({p.name}, _Tensor))" for p in tensors
         ),
-        gradient="(" + " or ".join(_where_present(p, f"{p.name}.requires_grad") for p in tensors) + ")",
+        gradient="(" + " or ".join(_present(p) + f"{p.name}.requires_grad" for p in tensors) + ")",
+        gradient_or_number="("
+        + " or ".join(f"(_isinstance({p.name}, _Tensor) and {p.name}.requires_grad)" for p in tensors)
+        + ")",
         key=", ".join(_key_terms(parameters)),
+        any_key=", ".join(_any_key_terms(parameters)),
     )
     space = dict(names)
     exec(compile(text, f"<rafters call of {name}>", "exec"), space)
     call = space["__call__"]
     call.__qualname__ = name  # what Python calls it where an argument is missing
     call.__defaults__ = tuple(p.default for p in parameters if p.default is not ...)
-    return {name: space[name] for name in ("__call__", "key", "registered")}
+    return {"__call__": call, "key": space["key"], "any_key": space["_any_key"], "registered": space["registered"]}
 
 
-def _where_present(p: Parameter, text: str) -> str:
-    return f"({p.name} is not None and {text})" if p.optional else text
+def _present(p: Parameter) -> str:
+    return f"{p.name} is not None and " if p.optional else ""
+
+
+def _plain(p: Parameter) -> str:
+    return (f"({p.name} is None or " if p.optional else "(") + f"_type({p.name}) is _Tensor or _type({p.name}) is _Parameter)"
+
+
+def _range(p: Parameter) -> str:
+    return f" and {_is_short(p.name)}" if p.type is int else ""
+
+
+def _is_short(name: str) -> str:
+    return f"-0x80000000 <= {name} < 0x80000000"
+
+
+def _scalar_terms(p: Parameter) -> list[str]:
+    if p.kind == CONSTEXPR:
+        return [f"_repr({p.name})"]  # 1, 1.0 and True are three values, and so are 0.0 and -0.0
+    return [f"_type({p.name})"] + ([_is_short(p.name)] if p.type is int else [])
 
 
 def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
@@ -82,43 +170,35 @@ def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
     terms = []
     for p in parameters:
         t = p.name
-        if p.kind == CONSTEXPR:
-            terms.append(f"_repr({t})")  # 1, 1.0 and True are three values, and so are 0.0 and -0.0
-        elif p.kind == SCALAR:
-            terms += [f"_type({t})"] + ([f"-0x80000000 <= {t} < 0x80000000"] if p.type is int else [])
+        if p.kind in (CONSTEXPR, SCALAR):
+            terms += _scalar_terms(p)
         else:
             facts = [f"{t}.dtype", f"{t}.shape", f"{t}.stride()", f"{t}.data_ptr() & 15", f"{t}.device"]
             terms += [f"None if {t} is None else ({', '.join(facts)})"] if p.optional else facts
     return terms
 
 
-def key_of(arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """A key for any arguments: numbers for tensors, `out=`, what depends on the default dtype."""
-    key: list[Any] = []
-    for value in arguments:
-        if isinstance(value, torch.Tensor):
-            key += [value.dtype, value.shape, value.stride(), value.data_ptr() & 15, value.device]
-        elif isinstance(value, bool | str | None):
-            key += [type(value), value]
+def _any_key_terms(parameters: Sequence[Parameter]) -> list[str]:
+    """The same for arguments that need not be tensors: a number in a tensor's place is passed, not compiled in."""
+    terms = []
+    for p in parameters:
+        t = p.name
+        if p.kind in (CONSTEXPR, SCALAR):
+            terms += _scalar_terms(p)
         else:
-            # a number is passed, not compiled in, unless its parameter is a compile-time one
-            key += [type(value), isinstance(value, int) and -0x80000000 <= value < 0x80000000]
-    return (*key, torch.get_default_dtype())
+            number = f"(_type({t}), _isinstance({t}, _int) and {_is_short(t)})"
+            terms.append(f"_facts({t}) if _isinstance({t}, _Tensor) else {number}")
+    return terms
 
 
-def constants_of(parameters: Sequence[Parameter], arguments: Sequence[Any]) -> tuple[Any, ...]:
-    """The compile-time values of a call, apart where Python calls them equal (1, 1.0 and True; 0.0 and -0.0)."""
-    return tuple(repr(v) for p, v in zip(parameters, arguments, strict=False) if p.kind == CONSTEXPR)
-
-
-def may_be_negative(arguments: Sequence[Any]) -> list[int]:
+def may_be_negative(tensors: Sequence[Any]) -> list[int]:
     """Positions of the tensors that may carry the negative bit, which no key holds.
 
     It comes from `z.conj().imag`, whose strides are all even: a stride that is odd rules it out, and nothing has to be asked per call.
     """
     return [
         i
-        for i, t in enumerate(arguments)
+        for i, t in enumerate(tensors)
         if isinstance(t, torch.Tensor)
         and t.dtype.is_floating_point
         and not any(s % 2 and n > 1 for s, n in zip(t.stride(), t.shape, strict=True))

@@ -27,8 +27,15 @@ class FromBody:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
 
-    def build(self, arguments: dict[str, Any], given: Sequence[torch.Tensor], store: Store, pdl: bool) -> plans.Plan:
-        return plans.build(self.spec, arguments, given, store, pdl)
+    def build(
+        self,
+        arguments: dict[str, Any],
+        given: Sequence[torch.Tensor],
+        store: Store,
+        pdl: bool,
+        elsewhere: plans.Elsewhere | None = None,
+    ) -> plans.Plan:
+        return plans.build(self.spec, arguments, given, store, pdl, elsewhere)
 
     def check(self, arguments: dict[str, Any], plan: plans.Plan, given: tuple[torch.Tensor, ...]) -> None:
         """What has to be checked anew on every call that writes into the caller's memory."""

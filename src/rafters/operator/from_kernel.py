@@ -15,12 +15,12 @@ from rafters.engine.call import Resolved
 from rafters.engine.facts import facts
 from rafters.engine.form import FLAT, LINEAR, Form
 from rafters.engine.inspect import record
-from rafters.engine.launch import launcher
 from rafters.engine.layout import Layout, alignment
 from rafters.engine.overlap import share_memory
 from rafters.engine.results import common_device, result_names
 from rafters.engine.shards import Cut
 from rafters.engine.spec import TENSOR, Spec
+from rafters.engine.straight import Straight, Text
 from rafters.errors import BodyError, CompileError, argument_error
 from rafters.lang import has_triton
 from rafters.trace import body as bodies
@@ -65,8 +65,15 @@ class FromKernel:
         self.describe, self.torch_form, self.flops, self.contiguous = describe, reference, flops, contiguous
 
     # build, check and source take what FromBody's take: an op asks without knowing which it has.
-    def build(self, arguments: dict[str, Any], given: Sequence[torch.Tensor], store: variant.Store, _pdl: bool) -> plans.Plan:
-        device = common_device(self.spec, arguments)
+    def build(
+        self,
+        arguments: dict[str, Any],
+        given: Sequence[torch.Tensor],
+        store: variant.Store,
+        _pdl: bool,
+        elsewhere: plans.Elsewhere | None = None,
+    ) -> plans.Plan:
+        device = elsewhere.device if elsewhere else common_device(self.spec, arguments)
         self._check(arguments, given)
         resolved = Resolved((), torch.float32, (), (), {}, {}, (), ())
         if device.type == "cpu":
@@ -75,8 +82,8 @@ class FromKernel:
         if any(r.numel() == 0 for r in launch.results):
             return plans.Plan(self._empty_runner(launch, device, bool(given)), resolved)
         made, laid, typing = self.recipe(arguments, launch, given, target.device_target(device.index))
-        found = store.get(made, laid, typing)
-        return plans.Plan(self._runner(launch, made, found, device, bool(given)), resolved, laid, found)
+        found = store.get(made, laid, typing, device.index)
+        return plans.Plan(self._runner(launch, made, found, device, bool(given)).run(), resolved, laid, found)
 
     def launch(self, arguments: dict[str, Any]) -> Launch:
         """The author's description of this call."""
@@ -168,39 +175,28 @@ class FromKernel:
 
     def _runner(
         self, launch: Launch, made: variant.Recipe, found: variant.Variant, device: torch.device, given: bool
-    ) -> Callable[..., Any]:
-        with torch.cuda.device(device):
-            start = launcher(found.compiled).function()
+    ) -> Straight:
+        """The function of one kind of call, written out as that of a derived op is."""
+        text = Text()
         order = [p.name for p in self.spec.parameters]
         labels = result_names(self.spec)
-        sources: list[tuple[bool, int, Any]] = []  # (is a tensor, position among the call's values, constant)
-        for name, _ in made.signature:
+        if not given:
+            for label, result in zip(labels, launch.results, strict=True):
+                text.allocate(label, tuple(result.shape), tuple(result.stride()), result.dtype)
+        tensors = {*labels, *(p.name for p in self.spec.tensors)}
+        constants = dict(made.constants)
+        passed = []
+        for i, (name, _) in enumerate(made.signature):
             plain = name.removesuffix("_ptr")
-            if name in launch.arguments or plain not in (*order, *labels):
-                sources.append((False, -1, self._value(name, {}, launch, {})))
+            if name in constants:
+                passed.append(text.constant(f"_k{i}", constants[name]))
+            elif {name, plain} & launch.arguments.keys() or plain not in (*order, *labels):
+                passed.append(text.constant(f"_k{i}", self._value(name, {}, launch, {})))
             else:
-                position = order.index(plain) if plain in order else len(order) + labels.index(plain)
-                sources.append((plain in labels or self.spec.parameters[position].kind == TENSOR, position, None))
-        specs = [(tuple(r.shape), tuple(r.stride()), r.dtype) for r in launch.results]
-        index = device.index
-
-        def run(*values: Any) -> Any:
-            if not given:
-                values = (*values, *(torch.empty_strided(s, t, dtype=d, device=device) for s, t, d in specs))
-            arguments = tuple(
-                constant
-                if position < 0
-                else values[position].data_ptr()
-                if tensor and values[position] is not None
-                else values[position]
-                for tensor, position, constant in sources
-            )
-            with torch.cuda.device(index):
-                start(launch.grid, torch._C._cuda_getCurrentRawStream(index), arguments)
-            made_ = values[len(order) :]
-            return made_[0] if len(made_) == 1 else made_
-
-        return run
+                passed.append(f"{plain}.data_ptr()" if plain in tensors else plain)
+        with torch.cuda.device(device):
+            text.launch(0, found.start, launch.grid, passed)
+        return text.straight([*order, *(labels if given else [])], labels, device)
 
     def _reference_runner(self, given: bool) -> Callable[..., Any]:
         count = len(self.spec.parameters)

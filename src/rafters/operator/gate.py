@@ -5,6 +5,7 @@ tracing. What is easily forgotten: dual tensors and functorch wrappers are plain
 bit over un-negated memory, and `with torch.device(...)` is a function mode.
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 # The names that the generated call function uses; see operator/call_text.py.
 NAMES: dict[str, Any] = {
-    "_is_compiling": torch.compiler.is_compiling,
+    "_is_compiling": torch.compiler.is_dynamo_compiling,  # other tracers are modes
     "_transforms": torch._C._are_functorch_transforms_active,
     "_dispatch_modes": torch._C._len_torch_dispatch_stack,
     "_function_modes": torch._C._len_torch_function_stack,
@@ -25,7 +26,47 @@ NAMES: dict[str, Any] = {
     "_type": type,
     "_isinstance": isinstance,
     "_repr": repr,
+    "_default_dtype": torch.get_default_dtype,
+    "_tuple": tuple,
+    "_float": float,
+    "_int": int,
+    "_bool": bool,
+    "_numbers": frozenset({bool, int, float}),
 }
+
+
+def tensor_check(tensors: Sequence[torch.Tensor]) -> Callable[..., bool] | None:
+    """`check(*tensors)`: are these of the same type, dtype, shape, strides, device, dispatch keys and `requires_grad` as those?
+    PyTorch's own guard answers in a fraction of the time that a key takes. None where it is not to be had.
+
+    It looks at the dispatch keys as they are in force, so that transforms, dispatch modes, inference mode, the negative bit,
+    conjugation and autocast all count. It does not see whether gradients are on, function modes, forward-mode levels and addresses.
+    """
+    if GUARDS is None:
+        return None
+    shapes, strides = [list(t.shape) for t in tensors], [list(t.stride()) for t in tensors]
+    check: Callable[..., bool] = GUARDS(*tensors, dynamic_dims_sizes=shapes, dynamic_dims_strides=strides).check
+    return check if check(*tensors) else None
+
+
+def _guards() -> Any:
+    """PyTorch's TensorGuards, where it does what is asked of it. Probed, and only in the versions it was tried with: a private class
+    in C++ may change without an error."""
+    kind = getattr(getattr(getattr(torch._C, "_dynamo", None), "guards", None), "TensorGuards", None)
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if kind is None or not GUARDED_VERSIONS[0] <= version <= GUARDED_VERSIONS[1]:
+        return None
+    try:
+        x = torch.empty(4, 2)
+        check = kind(x, dynamic_dims_sizes=[[4, 2]], dynamic_dims_strides=[[2, 1]]).check
+        others = (torch.empty(3, 2), torch.empty(2, 4).t(), x.double(), torch.nn.Parameter(x), torch.empty(4, 2, device="meta"))
+        return kind if check(x) and check(x + 1) and not any(check(t) for t in others) else None
+    except Exception:
+        return None
+
+
+GUARDED_VERSIONS = ((2, 11), (2, 14))
+GUARDS = _guards()
 
 
 def without_negative_bit(arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -1,6 +1,5 @@
 """An operator: a call, and everything that can be asked of it."""
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +9,15 @@ from rafters import roofline
 from rafters.cost import Cost
 from rafters.engine import plan as plans
 from rafters.engine import variant
-from rafters.engine.call import check_number
 from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
-from rafters.operator import call_text, compiled, derive, gate, registration, sharding, switches
+from rafters.operator import call_text, compiled, derive, gate, planning, registration, sharding, switches, warming
 from rafters.operator.from_body import FromBody
 from rafters.operator.own_backward import torch_form
 from rafters.operator.switches import current
-
-MAX_PLANS = 4096
+from rafters.operator.table import Table
 
 
 class Op:
@@ -30,6 +27,7 @@ class Op:
     """
 
     _key: Any  # generated for the op's signature, as __call__ is
+    _any_key: Any
     _registered: Any
 
     def __call__(self, *arguments: Any, out: Any = None) -> Any:
@@ -45,16 +43,14 @@ class Op:
         self.__module__ = spec.body.function.__module__
         self.__doc__ = spec.body.function.__doc__
         self.__wrapped__ = spec.body.function
-        self._plans: OrderedDict[Any, Any] = OrderedDict()  # key -> run; oldest dropped first
-        self._other_plans: OrderedDict[Any, plans.Plan] = OrderedDict()
-        self._variants = variant.Store()
+        self._plans = Table()
+        self._variants = variant.Store(self.name)
         self._registration = registration.register(self)
         switches.ops.add(self)
 
     def forget_plans(self) -> None:
         """Drops every plan; the next call of each kind plans anew."""
         self._plans.clear()
-        self._other_plans.clear()
 
     @property
     def qualified_name(self) -> str:
@@ -89,45 +85,7 @@ class Op:
 
     def _run(self, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...] = ()) -> Any:
         """Plain tensors to their plan."""
-        parameters = self.spec.parameters
-        key = (call_text.key_of((*arguments, *given)), call_text.constants_of(parameters, arguments))
-        found = self._other_plans.get(key)
-        named = self._named(arguments)
-        if found is None:
-            found = self.form.build(named, given, self._variants, current.pdl)
-            _keep(self._other_plans, key, found)
-            if not given and self._may_be_remembered(arguments, found):
-                _keep(self._plans, self._key(*arguments), self._unless_negative(found.run, call_text.may_be_negative(arguments)))
-        else:
-            for name, dtype in found.resolved.numbers.items():
-                check_number(self.name, name, named[name], dtype)
-        written = (*given, *(named[p.name] for p in parameters if p.mutated))
-        if not written:
-            return found.run(*arguments)
-        self.form.check(named, found, given)
-        result = found.run(*arguments, *given)
-        for tensor in written:
-            if not tensor.is_inference():  # a saved tensor that was overwritten must be noticed by autograd
-                torch.autograd.graph.increment_version(tensor)
-        return result
-
-    def _may_be_remembered(self, arguments: tuple[Any, ...], plan: plans.Plan) -> bool:
-        """May the generated call find this plan by its key alone? Not where numbers stand for tensors, where the default dtype decided
-        (a floating-point result of no floating-point tensor), or where something is overwritten, which is checked each time."""
-        values = [a for p, a in zip(self.spec.parameters, arguments, strict=True) if p.kind in (TENSOR, INDEX)]
-        tensors = [a for a in values if isinstance(a, torch.Tensor)]
-        plain = all(a is None or isinstance(a, torch.Tensor) for a in values) and not any(p.mutated for p in self.spec.parameters)
-        return plain and (any(t.dtype.is_floating_point for t in tensors) or not plan.resolved.common.is_floating_point)
-
-    def _unless_negative(self, run: Any, suspects: list[int]) -> Any:
-        """`run`, which looks first where a tensor's strides do not rule the negative bit out (and then negates, as PyTorch does)."""
-        if not suspects:
-            return run
-
-        def guarded(*arguments: Any) -> Any:
-            return self._slow(arguments, None) if any(arguments[i].is_neg() for i in suspects) else run(*arguments)
-
-        return guarded
+        return planning.ready(self, arguments, given).run(*arguments, *given)
 
     def _named(self, arguments: Sequence[Any]) -> dict[str, Any]:
         return dict(zip((p.name for p in self.spec.parameters), arguments, strict=True))
@@ -262,20 +220,39 @@ class Op:
         """The compiled variants of this op in this process."""
         return [v.describe() for v in self._variants]
 
-    def warm(self, *calls: Sequence[Any]) -> int:
-        """Compiles what each of these calls (sequences of arguments) needs, without running it; returns how many variants there are."""
+    def warm(
+        self,
+        *calls: Sequence[Any],
+        dtypes: Sequence[Any] = (),
+        layouts: Sequence[str | Sequence[str]] = ("flat",),
+        widths: Sequence[int] = (),
+        align: Sequence[int] = (16,),
+        **values: Any,
+    ) -> int:
+        """Compiles ahead, runs nothing; returns how many variants there are. Afterwards no such call compiles, whatever its row count.
+
+            op.warm((x, y), (x, z))                                          # these calls
+            op.warm(dtypes=[torch.bfloat16], layouts=["flat", "rows"], widths=[4096])
+
+        dtypes: of all tensors, or a tuple with one for each.
+        layouts: "flat" (all tensors dense, of one shape), "rows" (dense ones with vectors of the last dimension, values per row or
+            0-d tensors, in every mix), "numbers" (Python numbers in tensors' places, in every mix), "pitched" (rows with gaps of a
+            multiple of 16 bytes between them), "strided" (transposed operands, in every mix); or one word for each tensor: "dense",
+            "vector", "per_row", "scalar", "number", "pitched", "transposed". docs/serving.md says what each covers.
+        widths: lengths of the last dimension; needed for row-wise ops and for "pitched" and "strided". Without them "rows" is warmed
+            for every class of width.
+        align: classes of addresses in bytes (16, 8, 4, 2, 1), in every mix; memory from PyTorch's allocator is in class 16.
+        values: scalars and compile-time arguments by name; otherwise their defaults.
+
+        On a machine without a GPU there is nothing to compile. Raises ArgumentError for a layout that the op does not have.
+        """
         for call in calls:
             if isinstance(call, torch.Tensor):
                 raise argument_error(self.name, "calls", "a tensor", "sequences of arguments: op.warm((x, y), (x, z))")
-            values = self._bound(tuple(call), {})
-            self.form.build(self._named(values), (), self._variants, current.pdl)
+            planning.ready(self, self._bound(tuple(call), {}))
+        for example in warming.examples(self.spec, dtypes, layouts, widths, align, values) if dtypes else ():
+            planning.warm(self, example.arguments, example.elsewhere, warming.MOST)
         return len(self._variants)
-
-
-def _keep(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
-    table[key] = value
-    while len(table) > MAX_PLANS:
-        table.popitem(last=False)
 
 
 def _find(module: str, name: str) -> Any:
@@ -289,10 +266,11 @@ def make_op(spec: Spec, form: Any = None, compile_: str | None = None) -> Op:
     """The op of a spec, with a call written for its signature. `compile_`: `compile=` of `elementwise`."""
     form = form or FromBody(spec)
     form.spec = spec
-    functions = call_text.functions(spec.name, spec.parameters, gate.NAMES)
+    functions = call_text.functions(spec.name, spec.parameters, gate.NAMES, gate.GUARDS is not None)
     members = {
         "__call__": functions["__call__"],
         "_key": staticmethod(functions["key"]),
+        "_any_key": staticmethod(functions["any_key"]),
         "_registered": staticmethod(functions["registered"]),
     }
     kind = type(f"Op_{spec.name}", (Op,), members)

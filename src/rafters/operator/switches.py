@@ -2,10 +2,12 @@
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+from rafters.engine.variant import permission
 
 
 @dataclass
@@ -36,3 +38,31 @@ def _switch(pdl: bool) -> None:
         current.pdl = pdl
         for op in tuple(ops):
             op.forget_plans()
+
+
+class no_compile:  # noqa: N801  (a verb: `with rafters.no_compile():`)
+    """From here on, a call that needs a kernel which is not compiled raises CompileError and says what to warm.
+
+    In a `with` statement for the block; on its own until `rafters.no_compile(False)`. For the whole process, not a thread.
+    """
+
+    def __init__(self, on: bool = True) -> None:
+        self._before = permission.compile
+        permission.compile = not on
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *_error: object) -> None:
+        permission.compile = self._before
+
+
+def warm(named: Iterable[Any], *, dtypes: Sequence[Any], **what: Any) -> int:
+    """`op.warm(dtypes=..., layouts=..., widths=...)` for each of these ops; returns how many variants they have together."""
+    return sum(op.warm(dtypes=dtypes, **what) for op in named)
+
+
+def variants() -> list[dict[str, Any]]:
+    """The compiled variants of every op in this process, each with its op's name."""
+    known = sorted(ops, key=lambda op: str(op.qualified_name))
+    return [{"op": op.qualified_name, **v} for op in known for v in op.variants()]

@@ -1,0 +1,249 @@
+"""How calls find their plans: by their key, by the plan of another size; and what drops them."""
+
+import threading
+
+import pytest
+import torch
+from fake_gpu import FakeGPU
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import rafters
+from rafters import lang
+from rafters.engine import plan as plans
+from rafters.operator.table import GENERATION, Entry, Table
+
+
+@rafters.rowwise(name="t_plans::norm")
+def norm(x, weight):
+    return x * lang.rsqrt(lang.row_mean(x * x)) * weight
+
+
+@rafters.rowwise(name="t_plans::peak", outputs=(rafters.Output("x"), rafters.Output("x", per_row=True)))
+def peak(x):
+    return x, lang.row_max(x)
+
+
+@rafters.elementwise(name="t_plans::gather", views={"x": rafters.View("table", rows="rows")})
+def gather(x, y):
+    return x + y
+
+
+@rafters.elementwise(name="t_plans::accumulate_", outputs=(rafters.Output(into="x"),))
+def accumulate_(x, y):
+    return x + y
+
+
+@rafters.elementwise(name="t_plans::power")
+def power(x, k: int, scale: float = 1.0):
+    return x * k * scale
+
+
+def pitched(rows, cols):
+    return torch.empty(rows, cols + 8)[:, :cols]
+
+
+# (op, arguments for a number of rows, keywords)
+CALLS = {
+    "flat": (rafters.add, lambda n: (torch.empty(n, 48), torch.empty(n, 48))),
+    "one dimension": (rafters.add, lambda n: (torch.empty(n), torch.empty(n))),
+    "three dimensions": (rafters.add, lambda n: (torch.empty(n, 3, 16), torch.empty(n, 3, 16))),
+    "a batch": (rafters.mul, lambda n: (torch.empty(4, n, 16), torch.empty(4, n, 16))),
+    "a batch of one": (rafters.mul, lambda n: (torch.empty(1, n, 16), torch.empty(16))),
+    "vector": (rafters.add, lambda n: (torch.empty(n, 40), torch.empty(40))),
+    "vector of two dimensions": (rafters.add, lambda n: (torch.empty(n, 5, 8), torch.empty(5, 8))),
+    "value a row": (rafters.mul, lambda n: (torch.empty(n, 40), torch.empty(n, 1))),
+    "three": (rafters.scale_bias, lambda n: (torch.empty(n, 40).half(), torch.empty(40), torch.empty(40))),
+    "number": (rafters.add, lambda n: (torch.empty(n, 40), 2.0)),
+    "scalars": (power, lambda n: (torch.empty(n, 40), 3, 0.5)),
+    "pitched": (rafters.add, lambda n: (pitched(n, 24), pitched(n, 24))),
+    "pitched, three dimensions": (rafters.add, lambda n: (torch.empty(n, 6, 32)[:, :5, :24], torch.empty(n, 5, 24))),
+    "inner transposed": (rafters.add, lambda n: (torch.empty(n, 8, 6).transpose(1, 2), torch.empty(n, 6, 8))),
+    "channels last": (rafters.relu, lambda n: (torch.empty(n, 3, 4, 4).to(memory_format=torch.channels_last),)),
+    "rows": (norm, lambda n: (torch.empty(n, 48), torch.empty(48))),
+    "rows of a batch": (norm, lambda n: (torch.empty(2, n, 48), torch.empty(48))),
+    "value a row out": (peak, lambda n: (torch.empty(n, 40),)),
+    "selected rows": (gather, lambda n: (torch.empty(64, 24), torch.empty(n, 24), torch.zeros(n, dtype=torch.int64))),
+    "in place": (accumulate_, lambda n: (torch.empty(n, 40), torch.empty(n, 40))),
+}  # fmt: skip
+ROWS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 3000)), min_size=3, max_size=8)
+
+
+def run_and_record(gpu, call):
+    gpu.launches.clear()
+    made = call()
+    return (made if isinstance(made, tuple) else () if made is None else (made,)), list(gpu.launches)
+
+
+@pytest.mark.parametrize("name", CALLS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=ROWS)
+def test_a_plan_of_another_size_launches_what_a_fresh_plan_does(fake_gpu: FakeGPU, name, rows):
+    op, make = CALLS[name]
+    op.forget_plans()
+    for n in rows:
+        arguments = make(n)
+        results, launches = run_and_record(fake_gpu, lambda: op(*arguments))  # noqa: B023
+        fresh, expected = run_and_record(fake_gpu, lambda: op.plan(*arguments).run(*arguments))  # noqa: B023
+        facts = [[(t.shape, t.stride(), t.dtype) for t in tensors] for tensors in (results, fresh)]
+        assert facts[0] == facts[1]
+        own = {t.data_ptr() for t in (*results, *fresh)}  # where new memory lies is the one thing that may differ
+        for (grid, values), (fresh_grid, fresh_values) in zip(launches, expected, strict=True):
+            assert grid == fresh_grid
+            assert [repr(v) for v in values if v not in own] == [repr(v) for v in fresh_values if v not in own]
+    op.forget_plans()
+
+
+@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("number", "scalars")])
+def test_new_sizes_are_not_planned_anew(fake_gpu: FakeGPU, name, monkeypatch):
+    op, make = CALLS[name]
+    op.forget_plans()
+    built = []
+    build = plans.build
+    monkeypatch.setattr("rafters.operator.from_body.plans.build", lambda *a: (built.append(a), build(*a))[1])
+    for n in range(2, 700):  # growing: the worst order
+        op(*make(n))
+    assert len(built) < 80
+    op.forget_plans()
+
+
+def test_200_row_counts_use_few_variants(fake_gpu: FakeGPU):
+    for name, (op, make) in CALLS.items():
+        op.forget_plans()
+        op._variants._variants.clear()
+        for n in range(1, 201):
+            op(*make(n))
+        assert len(op._variants) <= 4, (name, op.variants())
+        op._variants._variants.clear()
+        op.forget_plans()
+
+
+def count_slow(monkeypatch):
+    seen = []
+    slow = rafters.Op._slow
+    monkeypatch.setattr(rafters.Op, "_slow", lambda self, *a: (seen.append(self.name), slow(self, *a))[1])
+    return seen
+
+
+X, Y, W = torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 6)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: rafters.add(X, Y),
+        lambda: rafters.add(X, X),
+        lambda: rafters.add(X, 2.0),
+        lambda: rafters.add(2, X),
+        lambda: rafters.add(X, Y, out=W),
+        lambda: rafters.add(W, Y, out=W),
+        lambda: rafters.add(X, 1.5, out=W),
+        lambda: accumulate_(W, Y),
+        lambda: peak(X, out=(W, torch.empty(4, 1))),
+        lambda: power(X, 3, 0.5),
+        lambda: power(X, 3, 2),
+        lambda: rafters.div(torch.arange(3), torch.arange(1, 4)),
+        lambda: rafters.gelu(X),
+    ],
+)
+def test_a_repeated_call_is_found(call, monkeypatch):
+    first = call()
+    call()
+    seen = count_slow(monkeypatch)
+    second = call()
+    assert seen == []
+    assert type(first) is type(second)
+
+
+def test_numbers_are_read_at_every_call():
+    x = torch.ones(3)
+    assert [rafters.add(x, k)[0].item() for k in (1.5, 2.5, 3, True)] == [2.5, 3.5, 4, 2]
+    i = torch.ones(3, dtype=torch.int8)
+    assert rafters.add(i, 3).tolist() == [4, 4, 4]
+    with pytest.raises(rafters.ArgumentError, match="300"):
+        rafters.add(i, 300)
+
+
+def test_out_is_looked_at_at_every_call():
+    base = torch.zeros(20)
+    x, y, apart = base[:8], torch.ones(8), base[10:18]
+    for _ in range(3):
+        assert rafters.add(x, y, out=apart) is apart
+    with pytest.raises(rafters.ArgumentError, match="overlaps"):
+        rafters.add(x, y, out=base[4:12])
+    assert rafters.add(x, y, out=x).tolist() == [1] * 8  # element by element
+    for _ in range(2):
+        accumulate_(x, y)
+    assert x.tolist() == [3] * 8
+    with pytest.raises(rafters.ArgumentError, match="overlaps"):
+        accumulate_(base[4:12], base[0:8])
+
+
+def test_autograd_notices_what_a_known_call_overwrites():
+    x, y = torch.ones(4), torch.ones(4)
+    for call in (lambda: rafters.add(y, y, out=x), lambda: accumulate_(x, y)):
+        call()
+        call()
+        before = x._version
+        call()
+        assert x._version > before
+
+
+def test_an_address_of_another_class_is_another_plan(fake_gpu: FakeGPU):
+    rafters.sub.forget_plans()
+    x, y = torch.empty(64), torch.empty(64)
+    for _ in range(3):
+        rafters.sub(x, y)
+    before = len(rafters.sub._variants)
+    rafters.sub(torch.empty(65)[1:], y)
+    assert len(rafters.sub._variants) == before + 1
+    rafters.sub.forget_plans()
+    rafters.sub._variants._variants.clear()
+
+
+# -- the table ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_is_bounded_and_keeps_what_is_used():
+    table = Table()
+    used = Entry(print, True)
+    table.keep("used", used, table.state)
+    for i in range(5 * GENERATION):
+        table.keep(i, Entry(print, True), table.state)
+        if i % 1000 == 0:
+            assert table.find("used") is used
+    assert len(table) <= 2 * GENERATION
+    assert table.find(0) is None
+    assert table.find(5 * GENERATION - 1) is not None
+
+
+def test_what_was_planned_before_a_switch_is_not_kept_after_it():
+    table = Table()
+    before = table.state
+    table.clear()
+    table.keep("key", Entry(print, True), before)
+    assert table.get("key") is None
+
+
+def test_sixteen_threads_call_first_at_once(fake_gpu: FakeGPU):
+    @rafters.elementwise(name="t_plans::first")
+    def first(x, y):
+        return x * 2 + y
+
+    calls = [(torch.empty(n, 32), torch.empty(n, 32)) for n in range(2, 66)]
+    start, failures = threading.Barrier(16), []
+
+    def work():
+        start.wait()
+        for _ in range(5):
+            for x, y in calls:
+                if first(x, y).shape != x.shape:
+                    failures.append(x.shape)
+
+    threads = [threading.Thread(target=work) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert len(fake_gpu.compiled) == 1
