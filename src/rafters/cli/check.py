@@ -13,7 +13,7 @@ from rafters import testing
 from rafters.cli._ops import find
 from rafters.testing import Report
 
-_PATHS = ("CPU", "GPU", "kernel", "assembly", "PyTorch")
+_PATHS = ("CPU", "GPU", "kernel", "backward kernel", "assembly", "PyTorch")
 
 
 def main(

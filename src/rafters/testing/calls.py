@@ -120,7 +120,9 @@ class Call:
             passed.append(parameter.name if drawn else repr(argument))
             made += [f"{parameter.name} = {argument.code(device)}"] if drawn else []
         constants = ["nan, inf = float('nan'), float('inf')"] if any("nan" in m or "inf" in m for m in (*made, *passed)) else []
-        imports = ["import torch", "from rafters import testing", f"from {function.__module__} import {name_of(self.op)}"]
+        home, _, derived = str(function.__qualname__).partition(".")  # a derived op is asked of the one it comes from
+        imports = ["import torch", "from rafters import testing", f"from {function.__module__} import {home}"]
+        imports += [f"{derived} = {home}.backward_op()"] if derived and "<" not in derived else []
         return "\n".join([*imports, *constants, *made, f"{name_of(self.op)}({', '.join(passed)})"])
 
 

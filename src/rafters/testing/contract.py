@@ -82,7 +82,9 @@ def allowance(sample: Sample, i: int, got: torch.Tensor, peer: torch.Tensor) -> 
     kept = torch.where(same_class(got, peer), float("inf"), 0.0).cpu()
     if got.dtype.itemsize < 4 or peer.dtype is not got.dtype or not got.numel():
         return kept
-    if any(p.kind == INDEX for p in sample.op.spec.parameters):  # rows are selected: nothing can be stacked before them
+    spec = sample.op.spec
+    if any(p.kind == INDEX for p in spec.parameters) or any(o.sum_to for o in spec.outputs):
+        # rows that are selected, sums over what is broadcast: nothing can be stacked before them
         error = ulp_error(peer, exact(sample.op, sample.arguments)[i])
         return torch.maximum(kept, 2 * torch.where(error.isfinite(), error, 0.0))
     near = [_near(a, got.dim()) if isinstance(a, torch.Tensor) else a for a in sample.arguments]

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from hypothesis import HealthCheck, Phase, find, given, settings
 from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample, Unsatisfiable
+from hypothesis.errors import Flaky, NoSuchExample, Unsatisfiable
 
 from rafters.engine.spec import INDEX, TENSOR, Parameter
 from rafters.operator.op import Op
@@ -169,5 +169,5 @@ def smallest(op: Op, space: Space, fails: Callable[[Call], bool], known: Sequenc
 
     try:
         return find(calls(op, space), smaller, settings=_rules(tries))
-    except NoSuchExample:
+    except (NoSuchExample, Flaky):
         return best

@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
 from rafters.engine.spec import INDEX
+from rafters.errors import RaftersError
 from rafters.operator.from_kernel import FromKernel
 from rafters.operator.op import Op
 from rafters.testing import interpreter
@@ -20,17 +22,31 @@ from rafters.testing.reference import exact
 from rafters.testing.report import FAILED, PASSED, SKIPPED, Outcome, merged
 from rafters.testing.torture import Torture, unannounced
 
-KERNEL = "kernel"
+KERNEL, BACKWARD = "kernel", "backward kernel"
 OFFSETS, BATCH = "64-bit offsets", "rows in any batch"
 # Named situations that always run; more are drawn.
 LISTED = ("1025", "17x129", "pitched rows", "every other column", "transposed beside contiguous", "vector of the last dimension",
           "one value a row", "broadcast both ways", "rows longer than a block", "0-d first", "no dimension joins",
           "channels last beside contiguous", "stride 0 rows beside dense", "starts differ")  # fmt: skip
+# Broken by the kernel of a gradient, a promise has the name that it has for gradients.
+AS_GRADIENTS = {
+    "values": "gradient",
+    "broadcasting": "gradient of broadcast arguments",
+    "argument strides": "stride-0 and strided gradients",
+}
+GRADIENTS = ("one value a row", "stride 0 rows", "17x129", "vector of the last dimension", "broadcast both ways", "0-d first",
+             "pitched rows", "no dimension joins")  # fmt: skip
 # One element more than whole blocks of any size, one less, and less than a block.
 ENDS = (1, 63, 511, 513, 1023, 1025)
 
 
-def checked(op: Op, quick: bool, bounds: Bounds | None = None, announce: Callable[[Call], None] = unannounced) -> list[Outcome]:
+def checked(
+    op: Op,
+    quick: bool,
+    bounds: Bounds | None = None,
+    announce: Callable[[Call], None] = unannounced,
+    only: Sequence[str] = (),
+) -> list[Outcome]:
     """All of it, in a process that interprets; `announce` is told of every call before it is made."""
     chosen = tuple(d for d in interpreter.DTYPES if d in dtypes_of(op))
     if not chosen:
@@ -40,15 +56,41 @@ def checked(op: Op, quick: bool, bounds: Bounds | None = None, announce: Callabl
 
     def torture(space: Space) -> Torture:
         seconds = 1.2 if quick else 30.0
-        return Torture(op, KERNEL, interpreter.on_interpreter, space, bounds=limits, seconds=seconds, announce=announce)
+        return Torture(
+            op, KERNEL, interpreter.on_interpreter, space, bounds=limits, seconds=seconds, announce=announce, only=asked
+        )
 
+    asked = tuple(only) and (*only, *(own for own, name in AS_GRADIENTS.items() if name in only))
     whole = space_of(op, chosen)
     plainly = Space(whole.dtypes[:1], ("contiguous",), ("counting",), False, ranks=(1, 1), label=LAST_BLOCK)
-    found = torture(whole).outcomes(listed(op, chosen[0]), 12 if quick else 150)
-    found += torture(plainly).outcomes([_ending(op, n, chosen[0]) for n in ENDS], 0 if quick else 20)
-    found += _offsets(op, chosen, torture)
-    found += _batch(op, chosen[0])
-    return merged(found)
+    apart = {LAST_BLOCK, OFFSETS, BATCH, *AS_GRADIENTS.values()}
+    found: list[Outcome] = []
+    if not only or set(only) - apart:
+        found += torture(whole).outcomes(listed(op, chosen[0]), 12 if quick else 150)
+    if not only or LAST_BLOCK in only:
+        found += torture(plainly).outcomes([_ending(op, n, chosen[0]) for n in ENDS], 0 if quick else 20)
+    if not only or OFFSETS in only:
+        found += _offsets(op, chosen, torture)
+    if not only or BATCH in only:
+        found += _batch(op, chosen[0])
+    if (not only or set(only) - apart | set(AS_GRADIENTS.values()) & set(only)) and (backward := derived(op)) is not None:
+        floats = tuple(d for d in chosen if d.is_floating_point)
+        wide = Bounds(2 * limits.limit(torch.float16), 16 * limits.limit(torch.float32))  # sums and differences of many terms
+        space = Space(floats, values=("counting", "ordinary"))  # at the ends of the range sums cancel to nothing
+        summing = replace(torture(space), op=backward, path=BACKWARD, bounds=wide)
+        found += [
+            replace(o, check=AS_GRADIENTS.get(o.check, o.check))
+            for o in summing.outcomes(listed(backward, floats[0], GRADIENTS, "ordinary"), 6 if quick else 100)
+        ]
+    return merged([o for o in found if not only or o.check in only])
+
+
+def derived(op: Op) -> Op | None:
+    """The op that gives the gradients, whose kernels are an op's like any other; None where it has no such op."""
+    try:
+        return op.backward_op(*listed_call(op, [((2, 3), "contiguous")], torch.float32, "ordinary").make())
+    except RaftersError:
+        return None
 
 
 def space_of(op: Op, dtypes: Sequence[torch.dtype]) -> Space:

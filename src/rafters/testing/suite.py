@@ -10,7 +10,7 @@ import torch
 from rafters.errors import RaftersError
 from rafters.operator.from_kernel import FromKernel
 from rafters.operator.op import Op
-from rafters.testing import assembly, citizen, drawing, gradient_checks, interpreter, kernel_checks
+from rafters.testing import assembly, citizen, drawing, gradient_checks, interpreter, kernel_checks, promotions
 from rafters.testing.calls import Call, listed_call
 from rafters.testing.cases import CASES, dtypes_of
 from rafters.testing.drawing import Space
@@ -18,9 +18,15 @@ from rafters.testing.examine import LAST_BLOCK, Bounds, Refused, on_device, prom
 from rafters.testing.kernel_checks import is_plain, listed, space_of
 from rafters.testing.layouts import FAR
 from rafters.testing.report import FAILED, PASSED, SKIPPED, Outcome, Report, merged
-from rafters.testing.torture import Torture
+from rafters.testing.torture import RUNS, Torture
 from rafters.testing.worker import Worker
 
+# Checks that fall out of every call, on the device and of interpreted kernels; and those that only kernels are asked.
+VALUES = (
+    RUNS, "guard zones", "every element written", "inputs unchanged", "NaN and infinities", "values", "argument strides",
+    "alignment", "broadcasting", "numbers", LAST_BLOCK, kernel_checks.OFFSETS, kernel_checks.BATCH,
+)  # fmt: skip
+KERNELS = (*VALUES, *kernel_checks.AS_GRADIENTS.values())
 GRADIENTS: dict[str, Any] = {
     "gradient": gradient_checks.gradient,
     "gradient of broadcast arguments": gradient_checks.gradient,
@@ -49,7 +55,7 @@ class Checker:
     ) -> None:
         self.quick, self.bounds, self.only = quick, bounds or Bounds(), tuple(only)
         self.device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        self._worker = Worker(quick, self.bounds) if self.device == "cpu" and not interpreter.active() else None
+        self._worker = Worker(quick, self.bounds, self.only) if self.device == "cpu" and not interpreter.active() else None
 
     def __enter__(self) -> "Checker":
         return self
@@ -61,7 +67,7 @@ class Checker:
     def ahead(self, ops: Sequence[Op]) -> None:
         """Lets the kernels of these ops be interpreted while others are checked."""
         for op in ops:
-            if self._worker is not None and self._asked("kernel"):
+            if self._worker is not None and self._asked(*KERNELS):
                 self._worker.ask(op)
 
     def check(self, op: Op) -> Report:
@@ -78,8 +84,8 @@ class Checker:
         return Report(op.qualified_name, where, tuple(outcomes), time.perf_counter() - start)
 
     def _asked(self, *names: str) -> bool:
-        """Is any of these checks, or of a group whose names are not known before, wanted?"""
-        return not self.only or bool(set(names) & set(self.only)) or names == ("kernel",)
+        """Is any of these checks wanted?"""
+        return not self.only or bool(set(names) & set(self.only))
 
     @property
     def _path(self) -> str:
@@ -93,8 +99,12 @@ class Checker:
 
         def torture(space: Space) -> Torture:
             seconds = 0.8 if self.quick else 20.0
-            return Torture(op, self._path, on_device, space, self.device, self.bounds, seconds)
+            return Torture(op, self._path, on_device, space, self.device, self.bounds, seconds, only=self.only)
 
+        if self._asked("promotion"):
+            yield promotions.promotions(op)
+        if not self._asked(*VALUES):
+            return
         dtypes = _floats_first(dtypes_of(op))
         whole = space_of(op, dtypes)
         yield from torture(whole).outcomes(self._listed(op, dtypes), count)
@@ -104,7 +114,6 @@ class Checker:
             yield from self._on_gpu(op, dtypes, torture)
         if op.spec.rowwise and is_plain(op) and gpu:
             yield from self._rows(op, dtypes)
-        yield citizen.promotions(op)
 
     def _listed(self, op: Op, dtypes: Sequence[torch.dtype]) -> list[Call]:
         names = kernel_checks.LISTED[:4] if self.quick and self.device != "cpu" else kernel_checks.LISTED
@@ -139,6 +148,8 @@ class Checker:
     # -- what PyTorch expects --------------------------------------------------------------------------------------------------
 
     def _citizen(self, op: Op) -> Iterator[Outcome]:
+        if not self._asked(*CITIZEN, "opcheck", "empty"):
+            return
         calls = self._calls(op, _floats_first(dtypes_of(op)), 6 if self.quick else 60)
         finite = self._calls(
             op, _floats_first(dtypes_of(op))[:3], 2, values=("counting", "ordinary")
@@ -172,6 +183,8 @@ class Checker:
     # -- gradients -------------------------------------------------------------------------------------------------------------
 
     def _gradients(self, op: Op) -> Iterator[Outcome]:
+        if not self._asked(*GRADIENTS):
+            return
         if torch.float64 not in dtypes_of(op):
             yield Outcome("gradient", "PyTorch", SKIPPED, reason="it takes no float64 arguments")
             return
@@ -215,8 +228,10 @@ class Checker:
             yield from assembly.checked(op, self.quick)
 
     def _kernels(self, op: Op) -> Iterator[Outcome]:
+        if not self._asked(*KERNELS):
+            return
         if interpreter.active():
-            yield from kernel_checks.checked(op, self.quick, self.bounds)
+            yield from kernel_checks.checked(op, self.quick, self.bounds, only=self.only)
         elif self._worker is not None:
             yield from self._worker.answer(op)
 

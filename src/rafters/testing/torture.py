@@ -30,6 +30,7 @@ class Torture:
     bounds: Bounds = field(default_factory=Bounds)
     seconds: float = 60.0  # of the processor: no further call is made after so long
     announce: Callable[[Call], None] = unannounced  # is told of every call before it is made
+    only: tuple[str, ...] = ()  # promises that are reported, if not all
 
     def outcomes(self, listed: Iterable[Call], count: int) -> list[Outcome]:
         """Judges the listed calls and `count` drawn ones."""
@@ -56,7 +57,11 @@ class Torture:
             reason = f"no call could be made up: {refusals[0]}" if refusals else "no call could be made up for its arguments"
             return [Outcome(RUNS, self.path, SKIPPED, 0, time.perf_counter() - start, reason)]
         spent = (time.perf_counter() - start) / len(examined)
-        return [self._outcome(promise, n, failing.get(promise, []), spent) for promise, n in examined.items()]
+        return [
+            self._outcome(promise, n, failing.get(promise, []), spent)
+            for promise, n in examined.items()
+            if not self.only or promise in self.only
+        ]
 
     def _calls(self, listed: Iterable[Call], count: int) -> Iterable[Call]:
         yield from listed
@@ -79,15 +84,19 @@ class Torture:
             return Outcome(promise, self.path, PASSED, count, seconds)
 
         end = time.process_time() + min(self.seconds, 5.0)
+        known = dict.fromkeys(failing, True)
 
         def fails(call: Call) -> bool:
-            if time.process_time() > end:
-                return False
-            try:
-                return bool(self.faults(call).get(promise))
-            except Refused:
-                return False
+            if call not in known:
+                known[call] = time.process_time() < end and self._breaks(call, promise)
+            return known[call]
 
         call = drawing.smallest(self.op, self.space, fails, failing)
         reason = "; ".join(self.faults(call)[promise]) + f" ({len(failing)} of {count} calls)"
         return Outcome(promise, self.path, FAILED, count, seconds, reason, call.code(self.device))
+
+    def _breaks(self, call: Call, promise: str) -> bool:
+        try:
+            return bool(self.faults(call).get(promise))
+        except Refused:
+            return False

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from queue import Empty, Queue
@@ -30,8 +31,8 @@ _PATIENCE = 300.0  # seconds without an answer
 class Worker:
     """One interpreting process, started when it is first asked."""
 
-    def __init__(self, quick: bool, bounds: Bounds) -> None:
-        self.quick, self.bounds = quick, bounds
+    def __init__(self, quick: bool, bounds: Bounds, only: Sequence[str] = ()) -> None:
+        self.quick, self.bounds, self.only = quick, bounds, list(only)
         self._process: subprocess.Popen[str] | None = None
         self._asked: set[str] = set()
         self._answers: dict[str, list[Outcome]] = {}
@@ -52,10 +53,12 @@ class Worker:
         else:
             process = self._started()
             if process.stdin is not None and process.poll() is None:
-                process.stdin.write(
-                    json.dumps({"name": name, "quick": self.quick, "bounds": asdict(self.bounds), **where}) + "\n"
-                )
+                process.stdin.write(self._question(name, where))
                 process.stdin.flush()
+
+    def _question(self, name: str, where: dict[str, str]) -> str:
+        asked = {"name": name, "quick": self.quick, "bounds": asdict(self.bounds), "only": self.only, **where}
+        return json.dumps(asked) + "\n"
 
     def answer(self, op: Op) -> list[Outcome]:
         """What the interpreted kernels of an op kept of their promises; waits for it."""
@@ -166,7 +169,7 @@ def main() -> None:
         question = json.loads(line)
         try:
             op = find(*(question[k] for k in ("module", "file", "op", "function")))
-            outcomes = kernel_checks.checked(op, question["quick"], Bounds(**question["bounds"]), announce)
+            outcomes = kernel_checks.checked(op, question["quick"], Bounds(**question["bounds"]), announce, question["only"])
         except Exception as problem:
             text = f"{type(problem).__name__}: {problem}"
             outcomes = [Outcome("every call runs", KERNEL, FAILED, reason=text[:500])]
