@@ -7,7 +7,7 @@ An elementwise op has a derived backward where every tensor that its body reads 
 import hashlib
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -157,12 +157,17 @@ def _traced(spec: Spec, typed: Typed, constants: dict[str, Any], wanted: tuple[s
 
 
 def _make(whole: Derivative, wanted: tuple[str, ...]) -> Any:
-    """The op of a derivative, from the text of its body; one op for all dtypes for which the text is the same."""
+    """The op of a derivative: one for all kinds of calls that have the same text. Another text never goes under the same name."""
     spec = whole.spec
-    name, text, options = write(whole, wanted)
-    if ("op", name) not in spec.memory:
-        spec.memory["op", name] = _compiled(spec, name, text, options)
-    return spec.memory["op", name]
+    name = _name(whole, wanted)
+    text, options = _written(whole, wanted, name)
+    key = ("op", text, repr(options))
+    if key not in spec.memory:
+        if ("name", name) in spec.memory:
+            name += f"_{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
+            text, options = _written(whole, wanted, name)
+        spec.memory["name", name] = spec.memory[key] = _compiled(spec, name, text, options)
+    return spec.memory[key]
 
 
 def _compiled(spec: Spec, name: str, text: str, options: dict[str, Any]) -> Any:
@@ -177,18 +182,8 @@ def _compiled(spec: Spec, name: str, text: str, options: dict[str, Any]) -> Any:
         return make(function, name=f"{spec.namespace}::{name}_derived", **options)
 
 
-def write(whole: Derivative, wanted: tuple[str, ...]) -> tuple[str, str, dict[str, Any]]:
-    """Name, body text and declaration (views, outputs) of the op that gives the gradients of `wanted`."""
-    name = _name(whole, wanted)
-    text, options = _written(whole, wanted, name)
-    usual = {n: (torch.float32 if d.is_floating_point else d, kind) for n, (d, kind) in whole.typed.items()}
-    if usual != whole.typed and _written(replace(whole, typed=usual), wanted, name)[0] != text:
-        name += "_" + "_".join(sorted({str(d).removeprefix("torch.") for d, _ in whole.typed.values()}))
-        text, options = _written(whole, wanted, name)
-    return name, text, options
-
-
 def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str, dict[str, Any]]:
+    """Body text and declaration (views, outputs) of the op that gives the gradients of `wanted`."""
     spec = whole.spec
     read = _read(spec, whole.typed, wanted)
     cotangents: Typed = dict.fromkeys(whole.cotangents, whole.typed[read[0]])
@@ -216,9 +211,9 @@ def _output(view: View) -> Output:
 def _name(whole: Derivative, wanted: tuple[str, ...]) -> str:
     """`swish_backward`; what is not the usual case (all tensors, all results, no compile-time values) stands behind it."""
     spec = whole.spec
-    floating = [p for p, (dtype, _) in whole.typed.items() if p in spec.views and dtype.is_floating_point]
+    tensors = tuple(dict.fromkeys(spec.views[p].source for p in whole.typed if p in spec.views))
     parts = [spec.name, "backward"]
-    if wanted != tuple(dict.fromkeys(spec.views[p].source for p in floating)):
+    if wanted != tensors:
         parts += wanted
     if whole.live != tuple(range(len(spec.results))):
         parts += [f"of{i}" for i in whole.live]
@@ -248,7 +243,7 @@ def _of_call(spec: Spec, arguments: dict[str, Any]) -> tuple[Derivative, tuple[s
 def backward_source(spec: Spec, arguments: dict[str, Any]) -> str:
     """The derived backward as a file of the user's own: imports, decorator, body."""
     found, wanted = _of_call(spec, arguments)
-    _, text, options = write(found, wanted)
+    text, options = _written(found, wanted, _name(found, wanted))
     views = ", ".join(f"{name!r}: {_shown(view)}" for name, view in options["views"].items())
     outputs = ", ".join(_shown(output) for output in options["outputs"])
     declared = (f"views={{{views}}}, " if views else "") + f"outputs=({outputs},)"

@@ -166,6 +166,9 @@ class _Emitter:
 
     def _division(self, node: torch.fx.Node, arguments: list[str]) -> str:
         rounding = node.kwargs.get("rounding_mode")
+        if rounding == "trunc" and node.meta["val"].dtype.is_floating_point:
+            quotient = f"lang.div({', '.join(arguments)})"
+            return f"lang.where({quotient} < 0, lang.ceil({quotient}), lang.floor({quotient}))"
         if rounding == "trunc":
             return f"{self._operand(node.args[0])} // {self._operand(node.args[1])}"
         if rounding == "floor":

@@ -149,7 +149,7 @@ def trace_function(
         rules = _decompositions()
         pure: Any = torch.func.functionalize(function, remove="mutations_and_views") if mutates else function
         module = make_fx(pure, tracing_mode="fake", decomposition_table=rules)(*examples)
-    _clean(module)
+        _clean(module)
     return Graph(module, tuple(tensors))
 
 
