@@ -292,7 +292,12 @@ def branches(x, y):
     return tl.where(x > y, lang.exp(x) * y, lang.where(y, x * x, y)) + lang.clamp(x, -1.0, y * y + 1)
 
 
-@pytest.mark.parametrize("op", [three, branches], ids=lambda op: op.name)
+@rafters.elementwise(name="t_gradients::quotients")
+def quotients(x, y, z):
+    return (x % y) * z + x / y - z / (x * x + 1.0) + 2.0 / y
+
+
+@pytest.mark.parametrize("op", [three, branches, quotients], ids=lambda op: op.name)
 def test_words_of_three(op):
     for pattern in ("same", "both ways"):
         values = arguments(op, PATTERNS[pattern])
