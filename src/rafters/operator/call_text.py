@@ -26,13 +26,15 @@ def __call__(_self, {signature}, *, out=None):
         return _self._dispatched(({passed},), out)
     if out is None:
         _plans = _self._plans
-        {latest}if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
+        {latest}if {plain} and {quiet}:
             try:
                 _entry = _plans.get(({key},))
             except RuntimeError:  # a tensor without an address (sparse); what it is, is said below
                 _entry = None
             if _entry is not None:
-                {remember}return _entry.run({passed})
+                {remember}if {gradient} and _grad_enabled():
+                    return _self._record(_entry, {passed})
+                return _entry.run({passed})
     return _other(_self, {passed}, out)
 
 
@@ -78,8 +80,10 @@ def registered(_plans, _otherwise, _defaults):
 _QUIET = "not _transforms() and not _dispatch_modes() and not _function_modes() and _forward_ad._current_level < 0"
 _LATEST = """\
 _entry = _plans.last
-        if _entry.check({tensors}) and (_entry.free or not _grad_enabled()) and {usual}not ({addresses}) & 15 and {modes}:
-            return _entry.run({passed})
+        if _entry.check({tensors}) and {usual}not ({addresses}) & 15 and {modes}:
+            if _entry.free or not _grad_enabled():
+                return _entry.run({passed})
+            return _self._record(_entry, {passed})
         """
 _REMEMBER = """\
 if {usual}_entry is not _plans.last:

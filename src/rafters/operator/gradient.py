@@ -23,7 +23,9 @@ class Rule:
 
     wanted: tuple[str, ...]
     live: tuple[int, ...]
-    kept: tuple[bool, ...]
+    kept: tuple[int, ...]  # positions of the arguments that are saved
+    others: tuple[int, ...]  # and of those of which the shape is kept, or the value of what is no tensor
+    cut: tuple[int, ...]  # results that have no gradient
     derived: Derivative | None
 
 
@@ -39,47 +41,49 @@ def _rule(spec: Spec, arguments: dict[str, Any], results: Sequence[torch.Tensor]
     found = derivative(spec, arguments, wanted, tuple(live)) if wanted and live else None
     tensors = {name for name, value in arguments.items() if isinstance(value, torch.Tensor)}
     needed = own.needs(spec) if spec.backward else found.needed if found else tensors
-    kept = tuple(name in tensors & needed and bool(live) for name in arguments)
-    return Rule(wanted, tuple(live), kept, found)
+    kept = tuple(i for i, name in enumerate(arguments) if live and name in tensors & needed)
+    others = tuple(i for i in range(len(arguments)) if i not in kept)
+    return Rule(wanted, tuple(live), kept, others, tuple(i for i in range(len(results)) if i not in live), found)
 
 
 def differentiable(op: Any) -> Callable[..., Any]:
-    """`f(arguments, run)` that calls `run` and records the gradient."""
+    """`f(arguments, run)` that calls `run` and records the gradient. `op._record(entry, *arguments)` does so for a known call."""
     spec: Spec = op.spec
     names = [p.name for p in spec.parameters]
-    rules: dict[Any, Rule] = {}
+    known: dict[Any, dict[tuple[bool, ...], Rule]] = {}
     if spec.backward is not None:
         own.parameters(spec)  # names that it does not know are an error now, not in the first backward
 
     class Function(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, run: Callable[..., Any], *arguments: Any) -> Any:
-            with torch._C._AutoDispatchBelowAutograd():
-                result = run(*arguments)
-            results = result if isinstance(result, tuple) else (result,)
-            needs = ctx.needs_input_grad[1:]
-            key = (needs, *((a.dtype, a.dim() == 0) if isinstance(a, torch.Tensor) else (type(a), repr(a)) for a in arguments))
-            rule = rules.get(key)
+        def forward(ctx: Any, run: Callable[..., Any], rules: dict[tuple[bool, ...], Rule], *arguments: Any) -> Any:
+            result = run(*arguments)
+            needs = ctx.needs_input_grad
+            rule = rules.get(needs)
             if rule is None:
-                rule = rules[key] = _rule(spec, dict(zip(names, arguments, strict=True)), results, needs)
+                results = result if isinstance(result, tuple) else (result,)
+                rule = rules[needs] = _rule(spec, dict(zip(names, arguments, strict=True)), results, needs[2:])
             ctx.rule = rule
-            ctx.save_for_backward(*(a if keep else None for a, keep in zip(arguments, rule.kept, strict=True)))
-            ctx.others = [None if keep else _shape_of(a) for a, keep in zip(arguments, rule.kept, strict=True)]
-            ctx.mark_non_differentiable(*(r for i, r in enumerate(results) if i not in rule.live))
-            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(*[arguments[i] for i in rule.kept])
+            if rule.others:
+                ctx.others = [_shape_of(arguments[i]) for i in rule.others]
+            if rule.cut:
+                ctx.mark_non_differentiable(*[result[i] if isinstance(result, tuple) else result for i in rule.cut])
+            if len(spec.results) > 1:
+                ctx.set_materialize_grads(False)
             if spec.backward:
-                ctx.results = [own.Shape(r) for r in results]
+                ctx.results = [own.Shape(r) for r in (result if isinstance(result, tuple) else (result,))]
             return result
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            arguments = [t if t is not None else _stand_in(o) for t, o in zip(ctx.saved_tensors, ctx.others, strict=True)]
             rule: Rule = ctx.rule
+            arguments = _restored(rule, ctx.saved_tensors, ctx.others if rule.others else ())
             live = tuple(i for i in rule.live if gradients[i] is not None)
             if not live:
-                return (None,) * (len(arguments) + 1)
+                return (None,) * (len(arguments) + 2)
             if spec.backward:
-                return (None, *own.gradients(spec, dict(zip(names, arguments, strict=True)), gradients, ctx.results))
+                return (None, None, *own.gradients(spec, dict(zip(names, arguments, strict=True)), gradients, ctx.results))
             derived = rule.derived
             if derived is not None and derived.live != live:
                 derived = derivative(spec, dict(zip(names, arguments, strict=True)), rule.wanted, live)
@@ -87,14 +91,44 @@ def differentiable(op: Any) -> Callable[..., Any]:
                 made = _of_torch_form(op, names, arguments, rule.wanted, live, gradients)
             else:
                 made = _derived(derived, names, arguments, gradients)
-            return (None, *(made.get(name) for name in names))
+            return (None, None, *(made.get(name) for name in names))
+
+    def refuse() -> None:
+        raise RaftersError(f"{spec.name}: it overwrites an argument and has no gradient; call it under torch.no_grad()")
+
+    overwrites = any(p.mutated for p in spec.parameters)
 
     def call(arguments: tuple[Any, ...], run: Callable[..., Any]) -> Any:
-        if any(p.mutated for p in spec.parameters):
-            raise RaftersError(f"{spec.name}: it overwrites an argument and has no gradient; call it under torch.no_grad()")
-        return Function.apply(run, *arguments)  # type: ignore[no-untyped-call]
+        if overwrites:
+            refuse()
+        key = tuple((a.dtype, a.dim() == 0) if isinstance(a, torch.Tensor) else (type(a), repr(a)) for a in arguments)
 
+        def below(*values: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return run(*values)
+
+        return Function.apply(below, known.setdefault(key, {}), *arguments)  # type: ignore[no-untyped-call]
+
+    # PyTorch's own `apply`, which Function.apply wraps in checks for transforms that are not active here.
+    apply: Any = super(torch.autograd.Function, Function).apply
+
+    def record(entry: Any, *arguments: Any) -> Any:
+        if overwrites:
+            refuse()
+        return apply(entry.run, entry.rules, *arguments)
+
+    op._record = record
     return call
+
+
+def _restored(rule: Rule, saved: Sequence[torch.Tensor], others: Sequence[Any]) -> list[Any]:
+    """The arguments of the call, in order; a stand-in for a tensor that was not saved."""
+    arguments: list[Any] = [None] * (len(rule.kept) + len(rule.others))
+    for i, tensor in zip(rule.kept, saved, strict=True):
+        arguments[i] = tensor
+    for i, other in zip(rule.others, others, strict=True):
+        arguments[i] = _stand_in(other)
+    return arguments
 
 
 def _is_batched(value: Any) -> bool:

@@ -29,6 +29,7 @@ class Op:
     _key: Any  # generated for the op's signature, as __call__ is
     _any_key: Any
     _registered: Any
+    _record: Any  # a known call whose gradient is wanted; set by gradient.py
 
     def __call__(self, *arguments: Any, out: Any = None) -> Any:
         raise NotImplementedError  # generated

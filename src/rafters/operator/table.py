@@ -26,16 +26,18 @@ class Entry:
     """How one kind of call is run. `plain`: the key of plain tensors tells it from every other.
 
     `check` says of a call's tensors alone whether they are of this kind (None: not yet made), `constants` are the compile-time values.
-    `free`: no tensor of the kind requires a gradient, so that gradients need not be off.
+    `free`: no tensor of the kind requires a gradient, so that gradients need not be off. `rules`: how such calls are differentiated,
+    by which of their arguments (operator/gradient.py).
     """
 
-    __slots__ = ("check", "constants", "free", "plain", "run")
+    __slots__ = ("check", "constants", "free", "plain", "rules", "run")
 
     def __init__(self, run: Callable[..., Any], plain: bool) -> None:
         self.run, self.plain = run, plain
         self.check: Callable[..., bool] | None = None
         self.constants: tuple[Any, ...] = ()
         self.free = True
+        self.rules: dict[tuple[bool, ...], Any] = {}
 
 
 def _nothing() -> Entry:

@@ -18,7 +18,7 @@ from rafters.trace.graph import Graph, kind_of, name_of
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "bitwise_and": "&",
     "bitwise_or": "|", "bitwise_xor": "^", "bitwise_left_shift": "<<",
-    "bitwise_right_shift": ">>",
+    "bitwise_right_shift": ">>", "fmod": "%",
 }  # fmt: skip
 # aten's own names for what Triton or `lang` calls otherwise; an operation named like a word of `lang` is that word.
 _CALLS = {"fmax": "tl.maximum", "fmin": "tl.minimum", "round": "lang.rint"}
