@@ -46,6 +46,8 @@ MAIN = """
 import json, sys
 import torch
 from torch._dynamo.utils import counters
+import rafters.operator.fingerprint
+rafters.operator.fingerprint._library = lambda: ""  # our own source, which may be edited while a test runs
 import ops_of_the_test as ops
 
 found = {}
@@ -98,21 +100,41 @@ def test_without_triton_the_users_tag_is_extended(compiled):
     assert second["text"][2] == 0
 
 
-def test_a_fingerprint_holds_what_a_body_mentions():
+def test_a_fingerprint_holds_what_an_op_mentions(tmp_path, monkeypatch):
+    """Constants, helpers, those of a module, the backward of the author's own and what that calls."""
+    import importlib
+
     import rafters
     from rafters.operator.fingerprint import Fingerprint
 
-    def made(factor, constant):
+    monkeypatch.syspath_prepend(tmp_path)
+    file = tmp_path / "mentioned_by_a_fingerprint.py"
+    file.write_text("def shifted(x):\n    return x + 1\n\ndef unused(x):\n    return x\n")
+    module = importlib.import_module(file.stem)
+
+    def text(constant=3.0, alpha=1.0, seed=2.0):
         def helper(x):
             return x * constant
 
-        @rafters.elementwise(name=f"t_fingerprint::op_{factor}_{constant}")
-        def op(x, alpha: float = 1.0):
-            return helper(x) * alpha + (1.0 if factor else 2.0)
+        @rafters.elementwise(name="t_fingerprint::gradient")
+        def gradient(grad_out, x):
+            return grad_out * seed
 
-        _, _, text = Fingerprint(op.spec, True).src.partition("\n")
-        return text.replace(op.name, "op")
+        def backward(grad_out, x):
+            return gradient(grad_out, x)
 
-    assert made(1, 3) == made(1, 3)
-    assert made(1, 3) != made(1, 4)
-    assert made(1, 3) != made(2, 3)
+        @rafters.elementwise(name="t_fingerprint::op", backward=backward)
+        def op(x):
+            return helper(module.shifted(x)) * alpha
+
+        return Fingerprint(op.spec, True).src
+
+    first = text()
+    assert first == text()
+    assert len({first, text(constant=4.0), text(alpha=2.0), text(seed=5.0)}) == 4
+    monkeypatch.setattr(module, "unused", lambda x: x * 9)
+    assert text() == first
+    file.write_text(file.read_text().replace("x + 1", "x + 2"))
+    importlib.invalidate_caches()
+    importlib.reload(module)
+    assert text() != first

@@ -34,7 +34,7 @@ class Fingerprint:
 
     @functools.cached_property
     def src(self) -> str:
-        return "\n".join(_lines(self.spec, self.fuses))
+        return "\n".join([f"rafters {__version__} {_library()} fuses={self.fuses}", *_spec(self.spec, set())])
 
     @functools.cached_property
     def digest(self) -> str:
@@ -45,14 +45,14 @@ class Fingerprint:
         """No names, so that nothing else is looked up."""
 
 
-def _lines(spec: Spec, fuses: bool) -> Iterator[str]:
-    yield f"rafters {__version__} {_library()}"
-    yield f"{spec.namespace}::{spec.name} rowwise={spec.rowwise} fuses={fuses}"
+def _spec(spec: Spec, seen: set[int]) -> Iterator[str]:
+    if id(spec) in seen:
+        return
+    seen.add(id(spec))
+    yield f"{spec.namespace}::{spec.name} rowwise={spec.rowwise}"
     yield from map(repr, (spec.parameters, spec.views, spec.outputs, spec.accepts))
-    seen: set[int] = set()
-    yield from _function(spec.body.function, seen)
-    if spec.reference is not None:
-        yield from _function(spec.reference, seen)
+    for function in (spec.body.function, spec.reference, spec.backward):
+        yield from _meaning("", function, seen)
 
 
 @functools.cache
@@ -65,24 +65,35 @@ def _library() -> str:
     return digest.hexdigest()
 
 
-def _function(function: Any, seen: set[int]) -> Iterator[str]:
-    """A function as it runs, by its bytecode (its file may have been edited since), with the values and helpers that it mentions."""
-    function = getattr(function, "fn", function)
-    if not isinstance(function, types.FunctionType):
-        yield f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
-        return
-    if id(function) in seen:
-        return
-    seen.add(id(function))
+def _meaning(name: str, value: Any, seen: set[int]) -> Iterator[str]:
+    """A value that something mentions under this name: functions, ops and what they mention in turn."""
+    inner = getattr(value, "fn", value)
+    if isinstance(getattr(value, "spec", None), Spec):  # an op, called by another's backward
+        yield f"{name}: an op, compile={value.compile}"
+        yield from _spec(value.spec, seen)
+    elif isinstance(inner, types.FunctionType) and not _foreign(inner.__module__):
+        if id(inner) not in seen:
+            seen.add(id(inner))
+            yield from _function(inner, seen)
+    else:
+        yield f"{name} = {_value(value)}"
+
+
+def _foreign(module: str | None) -> bool:
+    return (module or "").split(".")[0] in _FOREIGN
+
+
+def _function(function: types.FunctionType, seen: set[int]) -> Iterator[str]:
+    """A function as it runs, by its bytecode: its file may have been edited since."""
     yield f"def {function.__name__} {function.__defaults__!r} {function.__kwdefaults__!r}"
     yield from _code(function.__code__)
     for name, value in dict(used_names(function)).items():
-        inner = getattr(value, "fn", value)
-        if isinstance(inner, types.FunctionType) and (inner.__module__ or "").split(".")[0] not in _FOREIGN:
-            yield f"{name}:"
-            yield from _function(inner, seen)
+        if isinstance(value, types.ModuleType) and not _foreign(value.__name__):
+            for part in function.__code__.co_names:
+                if hasattr(value, part):
+                    yield from _meaning(f"{name}.{part}", getattr(value, part), seen)
         else:
-            yield f"{name} = {_value(value)}"
+            yield from _meaning(name, value, seen)
 
 
 def _code(code: types.CodeType) -> Iterator[str]:
