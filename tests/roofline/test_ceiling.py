@@ -75,7 +75,7 @@ def test_json_round_trip_and_published_fields():
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"ceilings": [{"bytes": 0}]}', "\x00\xff"])
 def test_a_damaged_cache_is_as_none(tmp_path, monkeypatch, content):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    path = ceiling_cache._path(devices.facts("cpu"), quick=True)
+    path = tmp_path / "rafters" / ceiling_cache._name(devices.facts("cpu"), quick=True)
     path.parent.mkdir(parents=True)
     path.write_text(content, encoding="latin-1")
     assert ceiling_cache.cached("cpu") is None
@@ -99,13 +99,14 @@ def test_cache_is_used_refreshed_and_keyed(tmp_path, monkeypatch):
     ceilings("cpu", refresh=True)
     assert runs == [True, False, False]
     limited = dataclasses.replace(devices.facts("cpu"), power_limit_w=300.0)
-    assert ceiling_cache._path(limited, False) != ceiling_cache._path(devices.facts("cpu"), False)
+    assert ceiling_cache._name(limited, False) != ceiling_cache._name(devices.facts("cpu"), False)
     assert not list(tmp_path.glob("**/tmp*"))
 
 
 def test_an_unwritable_cache_is_a_warning(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(ceiling_cache.tempfile, "tempdir", str(tmp_path / "file"))  # nor the place to fall back to
     monkeypatch.setattr(ceiling_run, "run", lambda device, *, quick, progress: synthetic())
     with pytest.warns(UserWarning, match="could not be cached"):
         assert ceilings("cpu").points

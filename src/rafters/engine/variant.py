@@ -1,7 +1,9 @@
 """A variant: one compiled kernel. Variants are finite, listed and kept for ever (Triton unloads a module whose kernel object dies)."""
 
+import contextlib
 import functools
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +17,7 @@ from rafters.engine.layout import Layout
 from rafters.engine.target import Target, options
 from rafters.errors import CompileError, RaftersError
 from rafters.lang import has_triton
+from rafters.trace.names import files as files_of
 
 _POINTERS = {"int1": "i1", "uint8": "u8", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "float8e4nv": "fp8e4nv",
              "float8e5": "fp8e5", "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}  # fmt: skip
@@ -163,7 +166,13 @@ def compile_recipe(made: Recipe) -> Any:
     chosen = options(made.target, made.warps, made.pdl)
     try:
         source = ASTSource(function, dict(made.signature), values, attributes)
-        compiled = triton.compile(source, target=made.target.triton(), options=chosen)
+        with _line_info(made.body):
+            compiled = triton.compile(source, target=made.target.triton(), options=chosen)
+    except OSError as problem:
+        raise CompileError(
+            f"{made.kernel}: Triton keeps compiled kernels in files and cannot write there ({problem}); "
+            "set TRITON_CACHE_DIR to a folder that can be written"
+        ) from problem
     except Exception as problem:
         raise CompileError(f"{made.kernel} for {made.target.name}: {_reason(problem)}") from problem
     for option, value in chosen.items():
@@ -173,6 +182,20 @@ def compile_recipe(made: Recipe) -> Any:
                 f"{made.kernel}: this Triton ignored {option}={value!r} (it compiled with {got!r}); results would differ"
             )
     return compiled
+
+
+@contextlib.contextmanager
+def _line_info(body: Any) -> Iterator[None]:
+    """Leaves the names of source files out of the assembly where ptxas could not read them: it takes ASCII alone."""
+    import triton
+
+    files = {triton.__file__, __file__, *(files_of(body.fn) if hasattr(body, "fn") else ())}
+    if all(file.isascii() for file in files):
+        yield
+        return
+    with triton.knobs.compilation.scope():
+        triton.knobs.compilation.disable_line_info = True
+        yield
 
 
 def _reason(problem: BaseException) -> str:

@@ -131,8 +131,8 @@ def qualified_name(function: Callable[..., Any], name: str | None) -> tuple[str,
     for part in (namespace, short):
         if keyword.iskeyword(part):
             raise BodyError(f"op name {namespace}::{short}: {part!r} is a Python keyword; give another with name='...'")
-        if not re.fullmatch(r"[A-Za-z_]\w*", part):
-            raise BodyError(f"op name {namespace}::{short}: {part!r} is no identifier (letters, digits and _)")
+        if not re.fullmatch(r"[A-Za-z_]\w*", part, re.ASCII):
+            raise BodyError(f"op name {namespace}::{short}: {part!r} is no identifier (of ASCII letters, digits and _)")
     return namespace, short
 
 

@@ -13,7 +13,7 @@ from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
-from rafters.operator import call_text, compiled, derive, gate, planning, registration, sharding, switches, warming
+from rafters.operator import call_text, compiled, derive, gate, pickling, planning, registration, sharding, switches, warming
 from rafters.operator.from_body import FromBody
 from rafters.operator.own_backward import torch_form
 from rafters.operator.switches import current
@@ -61,7 +61,7 @@ class Op:
         return f"<rafters op {self.qualified_name}({', '.join(p.name for p in self.spec.parameters)})>"
 
     def __reduce__(self) -> Any:
-        return _find, (self.__module__, self.spec.body.function.__qualname__)
+        return pickling.by_name(self, Op)
 
     def __copy__(self) -> "Op":
         return self
@@ -254,13 +254,6 @@ class Op:
         for example in warming.examples(self.spec, dtypes, layouts, widths, align, values) if dtypes else ():
             planning.warm(self, example.arguments, example.elsewhere, warming.MOST)
         return len(self._variants)
-
-
-def _find(module: str, name: str) -> Any:
-    """An op by the name under which its module holds it: how ops are pickled."""
-    import importlib
-
-    return getattr(importlib.import_module(module), name)
 
 
 def make_op(spec: Spec, form: Any = None, compile_: str | None = None) -> Op:

@@ -77,6 +77,8 @@ def schema(spec: Spec, name: str, numbers: bool = False) -> str:
     """
     parts: list[str] = []
     for p in spec.parameters:
+        if not p.name.isascii():
+            raise BodyError(f"{spec.name}: argument {p.name!r}: PyTorch's schemas take ASCII letters, digits and _ only")
         if p.kind in (TENSOR, INDEX):
             text = f"Tensor(a{len(parts)}!)" if p.mutated else "Tensor?" if p.optional else "Tensor"
         elif p.kind == SCALAR:

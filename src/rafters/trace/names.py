@@ -65,6 +65,15 @@ def is_helper(value: Any) -> bool:
     return isinstance(value, types.FunctionType) or (hasattr(value, "fn") and type(value).__name__ == "JITFunction")
 
 
+def files(function: Callable[..., Any]) -> set[str]:
+    """The files in which a body and the helpers it calls are written."""
+    found = {function.__code__.co_filename}
+    for _, value in used_names(function):
+        if is_helper(value) and getattr(value, "fn", value) is not function:
+            found |= files(getattr(value, "fn", value))
+    return found
+
+
 def freeze(function: Callable[..., Any]) -> Callable[..., Any]:
     """A copy of a body that owns what it mentions, helpers included, as it was at decoration: every form sees the same values."""
     names: dict[str, Any] = {"__name__": function.__module__ or "__main__", "__builtins__": builtins}
