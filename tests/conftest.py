@@ -1,5 +1,6 @@
 """What every test sees: the options and markers of the suite, and a fresh interpreter."""
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -40,8 +41,10 @@ def run_python(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     outside = tmp_path_factory.mktemp("outside")
 
     def run(program: str, *args: str, path: Path = ROOT / "src", **environment: str) -> str:
+        file = outside / f"program_{hashlib.sha256(program.encode()).hexdigest()[:12]}.py"  # a body in it has to have a source
+        file.write_text(program, encoding="utf-8")
         done = subprocess.run(
-            [sys.executable, "-c", program, *args],
+            [sys.executable, str(file), *args],
             env={**os.environ, "PYTHONPATH": str(path), **environment},
             cwd=outside,
             capture_output=True,

@@ -9,12 +9,12 @@ from rafters import View, lang
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
-@rafters.elementwise(name="t_cases::silu_and_mul", views={"gate": View("x", part="lo"), "up": View("x", part="hi")})
+@rafters.elementwise(name="t_gradient_cases::silu_and_mul", views={"gate": View("x", part="lo"), "up": View("x", part="hi")})
 def silu_and_mul(gate, up):
     return gate * lang.sigmoid(gate) * up
 
 
-@rafters.rowwise(name="t_cases::weighted_rms")
+@rafters.rowwise(name="t_gradient_cases::weighted_rms")
 def weighted_rms(x, weight, eps: float = 1e-6):
     return x * lang.rsqrt(lang.row_mean(x * x) + eps) * weight
 

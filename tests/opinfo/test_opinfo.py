@@ -4,6 +4,8 @@ from collections import Counter
 
 import pytest
 import torch
+
+pytest.importorskip("expecttest", reason="PyTorch's own test module needs it")
 from adapters import (
     ADAPTERS,
     ALPHA,
