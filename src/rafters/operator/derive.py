@@ -6,7 +6,7 @@ An elementwise op has a derived backward where every tensor that its body reads 
 
 import hashlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,17 +54,17 @@ class Derivative:
         if key not in self.ops:
             with _lock:
                 if key not in self.ops:
-                    self.ops[key] = _make(self, key)
+                    self.ops[key] = op_of(self.spec, _name(self, key), lambda name: _written(self, key, name))
         return self.ops[key]
 
 
 def cotangent_names(spec: Spec, live: Sequence[int]) -> list[str]:
     """`grad_out`, or `grad_out0` ... of several results."""
     several = len(spec.results) > 1
-    return [_free(f"grad_out{i}" if several else "grad_out", spec) for i in live]
+    return [free_name(f"grad_out{i}" if several else "grad_out", spec) for i in live]
 
 
-def _free(name: str, spec: Spec) -> str:
+def free_name(name: str, spec: Spec) -> str:
     taken = {name.upper() for name in (*(p.name for p in spec.parameters), *(p.name for p in spec.body.parameters))}
     while name.upper() in taken:
         name += "_"
@@ -92,7 +92,7 @@ def derivable(spec: Spec) -> str:
     return ""
 
 
-def _values(spec: Spec, arguments: dict[str, Any]) -> tuple[Typed, dict[str, Any]]:
+def values_of(spec: Spec, arguments: dict[str, Any]) -> tuple[Typed, dict[str, Any]]:
     """What a trace of such a call takes: dtypes and kinds of the values, compile-time values."""
     resolved = resolve(spec, arguments)
     pieces = {p.name: p for p in resolved.inputs}
@@ -114,7 +114,7 @@ def connected(spec: Spec, arguments: dict[str, Any]) -> tuple[frozenset[str], ..
     """For each result the arguments that it has a derivative by; None where only PyTorch can tell (a `reference=`)."""
     if spec.reference is not None:
         return None
-    typed, constants = _values(spec, arguments)
+    typed, constants = values_of(spec, arguments)
     key = ("connections", tuple(typed.items()), repr(constants))
     if key not in spec.memory:
         found = iter(connections(spec.body, typed, constants))
@@ -128,7 +128,7 @@ def derivative(spec: Spec, arguments: dict[str, Any], wanted: tuple[str, ...], l
     """The derivative for arguments like these; None where the op has no derived one. Traced once a kind of call."""
     if derivable(spec):
         return None
-    typed, constants = _values(spec, arguments)
+    typed, constants = values_of(spec, arguments)
     common = resolve(spec, arguments).common
     if common in FLOAT8 or any(arguments[name].dtype in FLOAT8 for name in wanted):
         return None
@@ -156,18 +156,20 @@ def _traced(spec: Spec, typed: Typed, constants: dict[str, Any], wanted: tuple[s
     return Derivative(spec, graph, wanted, live, needed, passed, typed, constants)
 
 
-def _make(whole: Derivative, wanted: tuple[str, ...]) -> Any:
-    """The op of a derivative: one for all kinds of calls that have the same text. Another text never goes under the same name."""
-    spec = whole.spec
-    name = _name(whole, wanted)
-    text, options = _written(whole, wanted, name)
-    key = ("op", text, repr(options))
-    if key not in spec.memory:
-        if ("name", name) in spec.memory:
-            name += f"_{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
-            text, options = _written(whole, wanted, name)
-        spec.memory["name", name] = spec.memory[key] = _compiled(spec, name, text, options)
-    return spec.memory[key]
+def op_of(spec: Spec, name: str, write: Callable[[str], tuple[str, dict[str, Any]]]) -> Any:
+    """The op of a text that `write(name)` gives, with its declaration: one for all kinds of calls that have the same text.
+
+    Another text never goes under the same name.
+    """
+    with _lock:
+        text, options = write(name)
+        key = ("op", text, repr(options))
+        if key not in spec.memory:
+            if ("name", name) in spec.memory:
+                name += f"_{hashlib.sha256(repr(key).encode()).hexdigest()[:8]}"
+                text, options = write(name)
+            spec.memory["name", name] = spec.memory[key] = _compiled(spec, name, text, options)
+        return spec.memory[key]
 
 
 def _compiled(spec: Spec, name: str, text: str, options: dict[str, Any]) -> Any:
@@ -192,7 +194,7 @@ def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str
     numbers = {p.name: p.type.__name__ for p in spec.body.parameters if p.kind == bodies.SCALAR}
     parameters = [f"{n}: {numbers[n]}" if n in numbers else n for n in graph.inputs if n in used]
     doc = f"Gradient of {spec.namespace}::{spec.name} for {', '.join(wanted)}."
-    text = body_text(name, graph, parameters, [_free(f"grad_{p}", spec) for p in read], doc)
+    text = body_text(name, graph, parameters, [free_name(f"grad_{p}", spec) for p in read], doc)
     views = {p: spec.views[p] for p in graph.inputs if p in used and p in spec.views and spec.views[p] != View(p)}
     return text, {"views": views, "outputs": tuple(_output(spec.views[p]) for p in read)}
 
@@ -212,13 +214,15 @@ def _name(whole: Derivative, wanted: tuple[str, ...]) -> str:
     """`swish_backward`; what is not the usual case (all tensors, all results, no compile-time values) stands behind it."""
     spec = whole.spec
     tensors = tuple(dict.fromkeys(spec.views[p].source for p in whole.typed if p in spec.views))
-    parts = [spec.name, "backward"]
-    if wanted != tensors:
-        parts += wanted
-    if whole.live != tuple(range(len(spec.results))):
-        parts += [f"of{i}" for i in whole.live]
-    if whole.constants:
-        parts.append(hashlib.sha256(repr(whole.constants).encode()).hexdigest()[:8])
+    return spelled(spec, "backward", () if wanted == tensors else wanted, whole.live, whole.constants)
+
+
+def spelled(spec: Spec, what: str, names: Sequence[str], live: Sequence[int], constants: dict[str, Any]) -> str:
+    parts = [spec.name, what, *names]
+    if tuple(live) != tuple(range(len(spec.results))):
+        parts += [f"of{i}" for i in live]
+    if constants:
+        parts.append(hashlib.sha256(repr(constants).encode()).hexdigest()[:8])
     return "_".join(parts)
 
 

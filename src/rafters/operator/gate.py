@@ -102,6 +102,11 @@ def needs_composite(arguments: tuple[Any, ...]) -> bool:
     return any(isinstance(a, torch.Tensor) and forward_ad.unpack_dual(a).tangent is not None for a in arguments)
 
 
+def forward_only(arguments: tuple[Any, ...]) -> bool:
+    """Is forward mode at work, by itself (torch.autograd.forward_ad) and on these arguments?"""
+    return not torch._C._are_functorch_transforms_active() and needs_composite(arguments)
+
+
 def transforms_or_modes() -> bool:
     return bool(
         torch._C._are_functorch_transforms_active()

@@ -14,6 +14,7 @@ from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
 from rafters.operator import call_text, compiled, derive, gate, pickling, planning, registration, sharding, switches, warming
+from rafters.operator.forward import forward_mode
 from rafters.operator.from_body import FromBody
 from rafters.operator.own_backward import torch_form
 from rafters.operator.switches import current
@@ -143,7 +144,9 @@ class Op:
 
     def _dispatched(self, arguments: tuple[Any, ...], out: Any, overload: Any = None) -> Any:
         """The call through PyTorch's dispatcher."""
-        if not gate.is_compiling() and gate.needs_composite(arguments):
+        if not gate.is_compiling() and gate.forward_only(arguments) and (dual := forward_mode(self, arguments)) is not None:
+            result = dual
+        elif not gate.is_compiling() and gate.needs_composite(arguments):
             made = torch_form(self, self._named(arguments))
             result = made[0] if len(made) == 1 else made
         else:

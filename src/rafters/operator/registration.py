@@ -17,6 +17,7 @@ from rafters.dtypes import category
 from rafters.engine.spec import INDEX, SCALAR, TENSOR, Parameter, Spec
 from rafters.errors import BodyError
 from rafters.operator import compiled, fingerprint, gate, sharding
+from rafters.operator.forward import forward_mode
 from rafters.operator.gradient import differentiable
 from rafters.operator.own_backward import torch_form
 
@@ -178,6 +179,8 @@ def _implement(op: Any, library: torch.library.Library, name: str, defaults: tup
         arguments = gate.without_negative_bit(arguments)
         if any(isinstance(a, torch.Tensor) and a.device.type == "meta" for a in arguments):
             return fake(*arguments)
+        if gate.forward_only(arguments) and (dual := forward_mode(op, arguments)) is not None:
+            return dual
         if gate.needs_composite(arguments):
             made = torch_form(op, dict(zip((p.name for p in spec.parameters), arguments, strict=True)))
             return made[0] if len(made) == 1 else made

@@ -46,14 +46,21 @@ def vjp(
 
 
 def jvp(body: Body, tensors: Typed, constants: dict[str, Any], tangents: dict[str, str], outputs: Sequence[int]) -> Graph:
-    """The tangents of `outputs`. `tangents` names the tangent of each value that has one; inputs: these, then `tensors`."""
+    """The tangents of `outputs`. `tangents` names the tangent of each value that has one; inputs: these, then `tensors`.
+
+    Made of two reverse derivatives, of which the outer one is of a function that is linear: PyTorch's forward mode cannot be nested,
+    and the call that asks may be in the middle of it.
+    """
     count, names, moved = len(tangents), tuple(tensors), tuple(tangents)
 
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given = dict(zip(names, values[count:], strict=True))
         forward = _chosen(body, given, constants, outputs, moved)
-        made: tuple[torch.Tensor, ...] = torch.func.jvp(forward, tuple(given[n] for n in moved), values[:count])[1]
-        return made
+        vjp_: Any = torch.func.vjp
+        made, pull = vjp_(forward, *(given[n] for n in moved))
+        push = vjp_(lambda *seeds: pull(seeds), *(torch.zeros_like(m) for m in made))[1]
+        tangents_: tuple[torch.Tensor, ...] = push(values[:count])
+        return tangents_
 
     return trace_function(function, {**{t: tensors[n] for n, t in tangents.items()}, **tensors}, mutates=True)
 
