@@ -167,6 +167,8 @@ def situations():
         yield f"norm {rows}x{cols}", ops.norm, (x, made((cols,), seed=1), 1e-6), None
         yield f"norm {rows}x{cols} pitched", ops.norm, (made((rows, cols), "pitched"), made((cols,), "stepped", 1), 1e-6), None
         yield f"shares {rows}x{cols}", ops.shares, (x,), None
+    yield "norm, weights of the rows", ops.norm, (made((4, 1, 6)), made((5, 1), seed=1), 1e-6), None
+    yield "norm, a row of weights in each row", ops.norm, (made((6,)), made((3, 6), seed=1), 1e-6), None
     yield "norm of columns", ops.norm, (made((9, 33), "transposed"), made((33,), seed=1), 1e-6), None
     yield from sums(small)
     for shape in ((2, 3, 33), (3, 2, 70)):

@@ -141,6 +141,11 @@ def _domain(spec: Spec, inputs: Sequence[Piece], indices: dict[str, Piece]) -> t
         others = ", ".join(f"{p.argument} {tuple(p.shape)}" for i, p in enumerate(inputs) if i != position)
         wanted = f"a shape that broadcasts with {others} (dimension {dimension} does not)"
         raise argument_error(spec.name, inputs[position].argument, f"shape {tuple(got)}", wanted) from None
+    for index in (indices[o.rows] for o in spec.outputs if o.rows):
+        for n, m in zip(index.shape, shape, strict=False):
+            if n not in (1, m):
+                wanted = f"the first dimensions of the result, {shape} (a written row is not repeated)"
+                raise argument_error(spec.name, index.name, f"shape {tuple(index.shape)}", wanted)
     if spec.rowwise and not shape:
         raise ArgumentError(f"{spec.name}: all arguments are 0-d; a row-wise op needs at least one dimension, its row")
     return shape

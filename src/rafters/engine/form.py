@@ -63,5 +63,5 @@ def row_kind(shape: tuple[int, ...], domain: tuple[int, ...]) -> str:
     By its shape, never by strides or the number of rows: one row, or a row repeated, has to get the kernel that many rows get.
     """
     along = bool(shape) and shape[-1] == domain[-1]
-    down = len(shape) == len(domain) and (any(n != 1 for n in shape[:-1]) or all(n == 1 for n in domain[:-1]))
+    down = any(n != 1 for n in shape[:-1]) or (len(shape) == len(domain) and all(n == 1 for n in domain[:-1]))
     return (TILE if down else COLUMN) if along else (ROW if down else POINT)
