@@ -33,7 +33,11 @@ def fake_gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGPU:
     for where, name, value in (
         (plan, "common_device", lambda _spec, _arguments: DEVICE),
         (plan, "with_given", lambda spec, resolved, g, device: given(spec, resolved, g, g[0].device if g else device)),
-        (family, "_place", lambda value, name, elsewhere: place(value, name, elsewhere)[:1]),  # the alignment, not the device
+        (
+            family,
+            "_place",
+            lambda value, name, elsewhere: (place(value, name, elsewhere)[0], DEVICE),
+        ),  # the alignment, not the device
         (target, "device_target", lambda _index: Target("cuda", 90, 32)),
         (target, "current_device", lambda: DEVICE),
         (variant, "compile_recipe", lambda made: (gpu.compiled.append(made), object())[1]),

@@ -109,3 +109,48 @@ for _ in range(3):
     assert torch.equal(rafters.add(x, x), x + x)
 assert rafters.add._plans.get(rafters.add._key(x, x)) is not None
 """)
+
+
+def test_registered_calls_ask_too():
+    """The same through torch.ops, where the dispatcher has not asked yet."""
+    from torch.autograd import forward_ad
+
+    op, x = torch.ops.rafters.sub, X.clone()
+    for _ in range(3):
+        assert torch.equal(op(x, Y), X - Y)
+    assert op(x.requires_grad_(), Y).requires_grad
+    with torch.no_grad():
+        for _ in range(3):
+            assert not op(x, Y).requires_grad
+    assert op(x, Y).requires_grad
+    with forward_ad.dual_level():
+        made = op(forward_ad.make_dual(X, torch.ones(4, 6)), Y)
+        assert torch.equal(forward_ad.unpack_dual(made).tangent, torch.ones(4, 6))
+    assert torch.equal(torch.func.vmap(op)(X, Y), X - Y)
+    with torch.inference_mode():
+        for _ in range(3):
+            assert torch.equal(op(X, Y), X - Y)
+    z = torch.zeros(4, 6, dtype=torch.complex64) + 1j
+    for _ in range(3):
+        assert torch.equal(op(z.imag, z.imag), torch.zeros(4, 6))
+        assert torch.equal(op(z.conj().imag, z.imag), torch.full((4, 6), -2.0))
+
+
+def test_the_latest_call_with_out():
+    out = torch.empty(4, 6)
+    for _ in range(4):
+        assert rafters.sub(X, Y, out=out) is out
+    assert torch.equal(out, X - Y)
+    turned = torch.empty(6, 4).t()
+    assert torch.equal(rafters.sub(X, Y, out=turned), X - Y)
+    with pytest.raises(rafters.ArgumentError, match="shape"):
+        rafters.sub(X, Y, out=torch.empty(6))
+    with pytest.raises(rafters.RaftersError, match="autograd"):
+        rafters.sub(X, Y, out=torch.empty(4, 6, requires_grad=True))
+    with pytest.raises(rafters.RaftersError, match="autograd"):
+        rafters.sub(X.clone().requires_grad_(), Y, out=out)
+    base = torch.zeros(100)
+    for _ in range(4):
+        rafters.sub(base[:24].view(4, 6), Y, out=base[32:56].view(4, 6))
+    with pytest.raises(rafters.ArgumentError, match="overlaps"):
+        rafters.sub(base[:24].view(4, 6), Y, out=base[4:28].view(4, 6))

@@ -206,10 +206,10 @@ def test_an_address_of_another_class_is_another_plan(fake_gpu: FakeGPU):
 
 def test_the_table_is_bounded_and_keeps_what_is_used():
     table = Table()
-    used = Entry(print, True)
+    used = Entry(print)
     table.keep("used", used, table.state)
     for i in range(5 * GENERATION):
-        table.keep(i, Entry(print, True), table.state)
+        table.keep(i, Entry(print), table.state)
         if i % 1000 == 0:
             assert table.find("used") is used
     assert len(table) <= 2 * GENERATION
@@ -221,7 +221,7 @@ def test_what_was_planned_before_a_switch_is_not_kept_after_it():
     table = Table()
     before = table.state
     table.clear()
-    table.keep("key", Entry(print, True), before)
+    table.keep("key", Entry(print), before)
     assert table.get("key") is None
 
 

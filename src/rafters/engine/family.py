@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from rafters.engine.form import LINEAR
+from rafters.engine.form import LINEAR, NUMBER
 from rafters.engine.layout import Layout
 from rafters.engine.plan import Elsewhere
 from rafters.engine.spec import INDEX, Spec
@@ -21,13 +21,13 @@ from rafters.engine.spec import INDEX, Spec
 Lead = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Open:
     """A call whose leading sizes may vary. `key`: all else that a plan depends on. `varies`: which of its values have the sizes."""
 
     key: tuple[Any, ...]
     lead: Lead
-    varies: tuple[bool, ...]
+    varies: Sequence[bool]
 
     @property
     def size(self) -> int:
@@ -67,54 +67,76 @@ def open_call(
     spec: Spec, arguments: Sequence[Any], given: Sequence[torch.Tensor], elsewhere: Elsewhere | None = None
 ) -> Open | None:
     """What is open in a call; None where no leading dimension can vary on its own."""
-    selected = {v.source for v in spec.views.values() if v.rows} | {o.into for o in spec.outputs if o.rows}
-    roles = [INDEX if p.kind == INDEX else WHOLE if p.name in selected else "" for p in spec.parameters]
-    entries = [*zip(arguments, roles, strict=True), *((g, "") for g in given)]
-    places = [_place(v, p.name, elsewhere) for v, p in zip(arguments, spec.parameters, strict=True)]
-    places += [_place(g, "", None) for g in given]
-    full = [v for v, role in entries if isinstance(v, torch.Tensor) and not role]
-    rank = max((t.dim() for t in full), default=0)
-    for count in range(max(rank - 1, min(rank, 1)), 0, -1):
-        lead = next((tuple(t.shape[:count]) for t in full if t.dim() == rank and any(n != 1 for n in t.shape[:count])), None)
+    roles = spec.memory.get(_roles) or _roles(spec)
+    entries = [_entry(value, name, role, elsewhere) for value, (name, role) in zip(arguments, roles, strict=True)]
+    if given:
+        entries += [_entry(g, "", "", None) for g in given]
+    shapes = [shape for role, shape, _, _ in entries if not role]
+    rank = max(map(len, shapes), default=0)
+    for count in range(rank - 1 or rank, 0, -1):
+        lead: Lead | None = None
+        for shape in shapes:
+            if len(shape) == rank and shape[:count] != _ONES[count]:
+                lead = shape[:count]
+                break
         if lead is None or 0 in lead:
             return None
-        parts = [_part(value, role, place, lead, rank) for (value, role), place in zip(entries, places, strict=True)]
+        parts = [_part(*entry, lead, rank) for entry in entries]
         if None not in parts:
-            key = (*(n == 1 for n in lead), *parts, torch.get_default_dtype())
-            return Open(key, lead, tuple(part[0] == OPEN for part in parts if part))
+            ones = None if 1 not in lead else tuple([n == 1 for n in lead])
+            return Open((count, ones, *parts, torch.get_default_dtype()), lead, [part[0] is OPEN for part in parts if part])
     return None
 
 
 WHOLE, OPEN = "whole", "open"
+_ONES = [(1,) * n for n in range(64)]  # PyTorch's tensors have at most 64 dimensions
 
 
-def _place(value: Any, name: str, elsewhere: Elsewhere | None) -> tuple[Any, ...]:
-    """Alignment and device of a tensor."""
-    if not isinstance(value, torch.Tensor):
-        return ()
+def _roles(spec: Spec) -> list[tuple[str, str]]:
+    """(name, role) of each parameter: an index lies along the first dimensions; what it selects from does so whole."""
+    selected = {v.source for v in spec.views.values() if v.rows} | {o.into for o in spec.outputs if o.rows}
+    roles = [(p.name, INDEX if p.kind == INDEX else WHOLE if p.name in selected else "") for p in spec.parameters]
+    spec.memory[_roles] = roles
+    return roles
+
+
+def _entry(value: Any, name: str, role: str, elsewhere: Elsewhere | None) -> tuple[str, tuple[int, ...], Any, tuple[Any, ...]]:
+    """(role, shape, strides, what else a plan depends on) of one value of a call."""
+    if isinstance(value, torch.Tensor):
+        align, device = _place(value, name, elsewhere)
+        return role, tuple(value.shape), value.stride(), (value.dtype, align, device)
+    short = isinstance(value, int) and -0x80000000 <= value < 0x80000000
+    return NUMBER, (), (), (NUMBER, type(value), repr(value) if isinstance(value, bool | str) else short)
+
+
+def _place(value: torch.Tensor, name: str, elsewhere: Elsewhere | None) -> tuple[int, torch.device]:
+    """Alignment and device."""
     if elsewhere is None or value.device.type != "meta":
         return value.data_ptr() & 15, value.device
     return elsewhere.addresses.get(name, 0) & 15, elsewhere.device
 
 
-def _part(value: Any, role: str, place: tuple[Any, ...], lead: Lead, rank: int) -> tuple[Any, ...] | None:
-    """What the class of a call holds of one value; None where the value ties the leading sizes to something else."""
-    if not isinstance(value, torch.Tensor):
-        short = isinstance(value, int) and -0x80000000 <= value < 0x80000000
-        return type(value), repr(value) if isinstance(value, bool | str) else short
-    shape, strides, count = tuple(value.shape), value.stride(), len(lead)
-    facts = (value.dtype, *place)
-    if role != WHOLE and shape[:count] == lead and (len(shape) == rank or role == INDEX):
-        return (OPEN, shape[count:], strides[count - 1 :], *facts) if _outermost(shape, strides, count) else None
-    overlapping = len(shape) if role == INDEX else count - (rank - len(shape))  # its dimensions that lie along the leading ones
-    fixed = role == WHOLE or all(n == 1 for n in shape[: max(overlapping, 0)])
-    return (WHOLE, shape, strides, *facts) if fixed else None
+def _part(role: str, shape: Any, strides: Any, facts: tuple[Any, ...], lead: Lead, rank: int) -> tuple[Any, ...] | None:
+    """What the class of a call holds of a value; None where the value ties the leading sizes to something else."""
+    if role is NUMBER:
+        return facts
+    count = len(lead)
+    if role is not WHOLE and shape[:count] == lead and (len(shape) == rank or role is INDEX):
+        return (OPEN, shape[count:], strides[count - 1 :], facts) if _outermost(shape, strides, count) else None
+    overlapping = len(shape) if role is INDEX else max(count - rank + len(shape), 0)  # its dimensions along the leading ones
+    fixed = role is WHOLE or shape[:overlapping] == _ONES[overlapping]
+    return (WHOLE, shape, strides, facts) if fixed else None
 
 
 def _outermost(shape: Sequence[int], strides: Sequence[int], count: int) -> bool:
     """Are the first dimensions one in memory, and further out than all others?"""
-    joined = all(strides[i] == strides[i + 1] * shape[i + 1] for i in range(count - 1))
-    return joined and all(strides[count - 1] > s for s, n in zip(strides[count:], shape[count:], strict=True) if n > 1)
+    for i in range(count - 1):
+        if strides[i] != strides[i + 1] * shape[i + 1]:
+            return False
+    for i in range(count, len(shape)):
+        if strides[i] >= strides[count - 1] and shape[i] != 1:
+            return False
+    return True
 
 
 class Family:
@@ -124,7 +146,7 @@ class Family:
         self.plan = plan  # of the first size seen
         self._lead, self._size = lead, math.prod(lead)
         self.low = self.high = self._size
-        self._scaled: set[str] | None = None  # the constants that depend on the size; known from the second size on
+        self._rules: dict[str, Rule] | None = None  # of the constants that depend on the size; known from the second size on
 
     def take(self, lead: Lead, plan: Any) -> bool:
         """Is this plan, of another size, of the family? If so, all sizes up to its own are."""
@@ -132,54 +154,60 @@ class Family:
         if plan.variant is not self.plan.variant or plan.straight.text != self.plan.straight.text or size == self._size:
             return False
         own, others = self.plan.straight.constants, plan.straight.constants
-        scaled = {name for name, value in own.items() if not _same(value, others[name])}
-        scaled |= {"_grid0"}  # may be the same for two sizes and yet depend on them; so may strides
-        for name, value in own.items():
-            if name.startswith("_shape_") and value[: len(lead)] == self._lead:
-                scaled |= {name, name.replace("_shape_", "_strides_", 1)}
-        try:
-            if any(self._at(name, own[name], lead, size) != others[name] for name in scaled):
-                return False
-        except _UnknownError:
+        rules = self._rules or self._learnt({name for name, value in own.items() if not _same(value, others[name])})
+        if rules is None:
             return False
-        if self._scaled is None:
-            self._scaled = scaled
-        elif scaled != self._scaled:
+        if any(not _same(rules[name](lead, size) if name in rules else value, others[name]) for name, value in own.items()):
             return False
+        self._rules = rules
         self.low, self.high = min(self.low, size), max(self.high, size)
         return True
 
     def reaches(self, size: int) -> bool:
         """Is a call of that many rows (in all leading dimensions together) known?"""
-        return self._scaled is not None and self.low <= size <= self.high
+        return self._rules is not None and self.low <= size <= self.high
 
     def run(self, lead: Lead) -> Callable[..., Any]:
         """The function for leading sizes that it reaches to."""
-        own, size = self.plan.straight.constants, math.prod(lead)
-        made: Callable[..., Any] = self.plan.straight.run(
-            {name: self._at(name, own[name], lead, size) for name in self._scaled or ()}
-        )
+        size = math.prod(lead)
+        made: Callable[..., Any] = self.plan.straight.run({name: rule(lead, size) for name, rule in (self._rules or {}).items()})
         return made
 
-    def _at(self, name: str, value: Any, lead: Lead, size: int) -> Any:
-        """A constant of the first plan as another size has it."""
-        count = len(lead)
-        if name.startswith("_shape_") and value[:count] == self._lead:
-            return (*lead, *value[count:])
-        if name.startswith("_strides_"):
-            return _joined(value, lead)
-        if name == "_grid0":
-            return _grid(self.plan.layout, value, size, self._size)
-        if name.startswith("_k0_") and type(value) is int and value % self._size == 0:
-            return value // self._size * size
-        raise _UnknownError(name)
+    def _learnt(self, differ: set[str]) -> "dict[str, Rule] | None":
+        """How each constant follows from the size; None where it does so in a way not known here."""
+        own, count = self.plan.straight.constants, len(self._lead)
+        rules: dict[str, Rule] = {}
+        for name, value in own.items():
+            if name.startswith("_shape_") and value[:count] == self._lead:
+                rules[name] = _shape(value[count:])
+                strides = name.replace("_shape_", "_strides_", 1)
+                rules[strides] = _strides(own[strides])
+            elif name == "_grid0":  # may be the same for two sizes and yet depend on them
+                if (grid := _grid(self.plan.layout, value, self._size)) is None:
+                    return None
+                rules[name] = grid
+            elif name in differ and name.startswith("_k0_") and type(value) is int and value % self._size == 0:
+                rules[name] = _multiple(value // self._size)
+        return rules if differ <= rules.keys() else None
 
 
-class _UnknownError(Exception):
-    """A constant that depends on the size in a way not known here."""
+# A constant of a plan as a function of the leading sizes and their product.
+Rule = Callable[[Lead, int], Any]
 
 
-def _grid(layout: Layout, grid: int, size: int, own: int) -> int:
+def _shape(rest: tuple[int, ...]) -> Rule:
+    return lambda lead, _size: (*lead, *rest)
+
+
+def _strides(strides: tuple[int, ...]) -> Rule:
+    return lambda lead, _size: _joined(strides, lead)
+
+
+def _multiple(unit: int) -> Rule:
+    return lambda _lead, size: unit * size
+
+
+def _grid(layout: Layout, grid: int, size: int) -> Rule | None:
     """Programs along axis 0: blocks of what is open, times what is not."""
     if layout.form.walk == LINEAR:
         name, step = "n", int(layout.constants["BLOCK"])
@@ -187,11 +215,12 @@ def _grid(layout: Layout, grid: int, size: int, own: int) -> int:
         name, step = "n0", 1
     else:
         name, step = "rows", int(layout.constants["ROWS"])
-    value: int = layout.arguments[name].value
+    value = layout.arguments[name].value
     blocks = -(-value // step)
-    if value % own or grid % blocks:
-        raise _UnknownError("_grid0")
-    return -(-(value // own * size) // step) * (grid // blocks)
+    if value % size or grid % blocks:
+        return None
+    unit, times = value // size, grid // blocks
+    return lambda _lead, rows: -(-(unit * rows) // step) * times
 
 
 def _same(a: Any, b: Any) -> bool:

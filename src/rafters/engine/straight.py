@@ -33,14 +33,15 @@ class Straight:
     device: torch.device
     constants: dict[str, Any]
 
+    @functools.cached_property
+    def _make(self) -> Callable[..., Callable[..., Any]]:
+        where = (self.device.index, allocator(), torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice, torch.cuda.device)
+        return functools.partial(_factory(self.text), *where)
+
     def run(self, changed: dict[str, Any] | None = None) -> Callable[..., Any]:
         """The function, with some of the constants exchanged."""
         values = self.constants if changed is None else self.constants | changed
-        made: Callable[..., Any] = _factory(self.text)(
-            self.device.index, allocator(), torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice, torch.cuda.device,
-            *values.values(),
-        )  # fmt: skip
-        return made
+        return self._make(*values.values())
 
 
 class Text:

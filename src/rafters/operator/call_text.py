@@ -35,7 +35,9 @@ def __call__(_self, {signature}, *, out=None):
                 {remember}if {gradient} and _grad_enabled():
                     return _self._record(_entry, {passed})
                 return _entry.run({passed})
-    return _other(_self, {passed}, out)
+            if {floating}:
+                return _self._slow(({passed},), None)
+    {latest_into}return _other(_self, {passed}, out)
 
 
 def _other(_self, {passed}, out):
@@ -50,7 +52,7 @@ def _other(_self, {passed}, out):
             except RuntimeError:
                 _entry = None
             if _entry is not None:
-                return _entry.run({passed}, *_given)
+                {remember_into}return _entry.run({passed}, *_given)
     return _self._slow(({passed},), out)
 
 
@@ -68,6 +70,21 @@ def _facts(t):
 
 def registered(_plans, _otherwise, _defaults):
     def call({passed}, *, _body=""):
+        {latest_registered}return _below({passed})
+
+    def _below({passed}, *, _body=""):
+        if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
+            _entry = _plans.get(({key},))
+            if _entry is not None:
+                {remember}return _entry.run({passed})
+        return _otherwise({passed})
+
+    call.__defaults__ = _defaults
+    return call
+
+
+def below(_plans, _otherwise, _defaults):
+    def call({passed}, *, _body=""):
         if {plain} and {quiet} and not ({gradient} and _grad_enabled()):
             _entry = _plans.get(({key},))
             if _entry is not None:
@@ -78,23 +95,38 @@ def registered(_plans, _otherwise, _defaults):
     return call
 """
 _QUIET = "not _transforms() and not _dispatch_modes() and not _function_modes() and _forward_ad._current_level < 0"
+# The addresses are looked at here: entries of other classes of addresses are found by their key.
 _LATEST = """\
 _entry = _plans.last
-        if _entry.check({tensors}) and {usual}not ({addresses}) & 15 and {modes}:
+        if (_entry.check({tensors}) and {usual}not ({addresses}) & 15
+                and not _function_modes() and _forward_ad._current_level < 0):
             if _entry.free or not _grad_enabled():
                 return _entry.run({passed})
-            return _self._record(_entry, {passed})
+            {record}
         """
+_LATEST_INTO = """\
+elif _type(out) is _Tensor:
+        _entry = _self._plans.last_into
+        if (_entry.check({tensors}, out) and (_entry.free or not _grad_enabled()) and {usual}not ({addresses} | out.data_ptr()) & 15
+                and not _function_modes() and _forward_ad._current_level < 0):
+            return _entry.run({passed}, out)
+    """
 _REMEMBER = """\
 if {usual}_entry is not _plans.last:
                     if _entry.check is None:
                         _plans.watch(_entry, ({tensors},), ({constants}))
                     _plans.last = _entry
                 """
+_REMEMBER_INTO = """\
+if _len(_given) == 1 and {usual}{present}_entry is not _self._plans.last_into:
+                    if _entry.check is None:
+                        _self._plans.watch(_entry, ({tensors}, *_given), ({constants}))
+                    _self._plans.last_into = _entry
+                """
 
 
 def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any], guarded: bool) -> dict[str, Any]:
-    """`__call__`, `key`, `any_key` and `registered` of an op with these parameters; `names` are the gate's functions.
+    """`__call__`, the keys and the registered calls of an op with these parameters; `names` are the gate's functions.
 
     `guarded`: the latest plan is tried first, which needs PyTorch's tensor guards.
     """
@@ -106,21 +138,22 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any],
     usual = [f"{p.name} is not None" for p in tensors if p.optional]
     usual += [f"_type({p.name}) is _{p.type.__name__}{_range(p)}" for p in parameters if p.kind == SCALAR]
     same = [f"{p.name} is _entry.constants[{i}]" for i, p in enumerate(constants)]
+    parts = {
+        "tensors": listed,
+        "passed": passed,
+        "addresses": " | ".join(f"{p.name}.data_ptr()" for p in tensors),
+        "constants": "".join(f"{p.name}, " for p in constants),
+        "present": "".join(f"_isinstance({p.name}, _Tensor) and " for p in tensors),
+    }
+    known = {"usual": "".join(f"{u} and " for u in (*usual, *same))}
+    met = {"usual": "".join(f"{u} and " for u in usual)}
     text = _CALL.format(
-        latest=_LATEST.format(
-            tensors=listed,
-            usual="".join(f"{u} and " for u in (*usual, *same)),
-            modes="not _function_modes() and _forward_ad._current_level < 0",
-            addresses=" | ".join(f"{p.name}.data_ptr()" for p in tensors),
-            passed=passed,
-        )
-        if guarded
-        else "",
-        remember=_REMEMBER.format(
-            tensors=listed, usual="".join(f"{u} and " for u in usual), constants="".join(f"{p.name}, " for p in constants)
-        )
-        if guarded
-        else "",
+        latest=_LATEST.format(**parts, **known, record=f"return _self._record(_entry, {passed})") if guarded else "",
+        latest_registered=_LATEST.format(**parts, **known, record=f"return _otherwise({passed})") if guarded else "",
+        latest_into=_LATEST_INTO.format(**parts, **known) if guarded else "",
+        remember=_REMEMBER.format(**parts, **met) if guarded else "",
+        remember_into=_REMEMBER_INTO.format(**parts, **met) if guarded else "",
+        floating=" or ".join(_present(p) + f"{p.name}.dtype.is_floating_point" for p in tensors),
         signature=", ".join(p.name + ("=None" if p.default is not ... else "") for p in parameters),
         passed=passed,
         plain=" and ".join(_plain(p) for p in tensors),
@@ -144,7 +177,13 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any],
     call = space["__call__"]
     call.__qualname__ = name  # what Python calls it where an argument is missing
     call.__defaults__ = tuple(p.default for p in parameters if p.default is not ...)
-    return {"__call__": call, "key": space["key"], "any_key": space["_any_key"], "registered": space["registered"]}
+    return {
+        "__call__": call,
+        "key": space["key"],
+        "any_key": space["_any_key"],
+        "registered": space["registered"],
+        "below": space["below"],
+    }
 
 
 def _present(p: Parameter) -> str:

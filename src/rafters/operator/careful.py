@@ -24,6 +24,9 @@ def make(_run, _slow, _refuse, _check, _check_number, _bump, {names}):
 
 def careful(op: Any, plan: Any, run: Callable[..., Any], arguments: Sequence[Any], given: Sequence[torch.Tensor]) -> Any:
     """`run`, or a function that looks first, where something has to be looked at."""
+    negative = call_text.may_be_negative(arguments)
+    if not (negative or plan.resolved.numbers or given or op.writes):
+        return run
     parameters = [p.name for p in op.spec.parameters]
     named = dict(zip(parameters, arguments, strict=True))
     written = dict(zip(result_names(op.spec), given, strict=False)) | {
@@ -31,7 +34,7 @@ def careful(op: Any, plan: Any, run: Callable[..., Any], arguments: Sequence[Any
     }
     values: dict[str, Any] = {}
     lines: list[str] = []
-    suspects = [parameters[i] for i in call_text.may_be_negative(arguments) if parameters[i] not in written]
+    suspects = [parameters[i] for i in negative if parameters[i] not in written]
     if suspects:  # negated, as PyTorch does before a kernel runs
         out = "None" if not given else f"({', '.join(result_names(op.spec))},)"
         lines += [f"if {' or '.join(f'{name}.is_neg()' for name in suspects)}:",

@@ -28,6 +28,7 @@ NAMES: dict[str, Any] = {
     "_repr": repr,
     "_default_dtype": torch.get_default_dtype,
     "_tuple": tuple,
+    "_len": len,
     "_float": float,
     "_int": int,
     "_bool": bool,

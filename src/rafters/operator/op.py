@@ -30,6 +30,7 @@ class Op:
     _key: Any  # generated for the op's signature, as __call__ is
     _any_key: Any
     _registered: Any
+    _below: Any  # the same below autograd
     _record: Any  # a known call whose gradient is wanted; set by gradient.py
 
     def __call__(self, *arguments: Any, out: Any = None) -> Any:
@@ -45,6 +46,7 @@ class Op:
         self.__module__ = spec.body.function.__module__
         self.__doc__ = spec.body.function.__doc__
         self.__wrapped__ = spec.body.function
+        self.writes = any(p.mutated for p in spec.parameters)
         self._plans = Table()
         self._variants = variant.Store(self.name)
         self._registration = registration.register(self)
@@ -123,9 +125,9 @@ class Op:
                 raise argument_error(self.name, p.name, repr(value), "True or False")
 
     def _given(self, out: Any) -> tuple[torch.Tensor, ...]:
-        fresh = sum(1 for group in self.spec.results if group[0].into is None)
         if out is None:
             return ()
+        fresh = sum(1 for group in self.spec.results if group[0].into is None)
         given = (out,) if isinstance(out, torch.Tensor) else out
         if not isinstance(given, tuple | list) or not all(isinstance(g, torch.Tensor) for g in given):
             raise argument_error(
@@ -269,6 +271,7 @@ def make_op(spec: Spec, form: Any = None, compile_: str | None = None) -> Op:
         "_key": staticmethod(functions["key"]),
         "_any_key": staticmethod(functions["any_key"]),
         "_registered": staticmethod(functions["registered"]),
+        "_below": staticmethod(functions["below"]),
     }
     kind = type(f"Op_{spec.name}", (Op,), members)
     return kind(spec, form, compile_)  # type: ignore[no-any-return]

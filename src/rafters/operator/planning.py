@@ -1,6 +1,6 @@
 """How a call finds its plan when its key does not: one of another size serves it, or it is planned from the start."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,33 +19,37 @@ from rafters.operator.table import Entry
 def ready(op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...] = ()) -> Entry:
     """The entry of a call on plain tensors, found or made."""
     table, state = op._plans, op._plans.state
-    key = op._any_key(*arguments, given)
+    tensors = not given and _are_tensors(op, arguments)
+    floating = tensors and any(isinstance(a, torch.Tensor) and a.dtype.is_floating_point for a in arguments)
+    # the key of plain tensors does not hold the default dtype, which decides where no floating-point tensor does
+    key = op._key(*arguments) if floating else op._any_key(*arguments, given)
     entry: Entry | None = table.find(key)
     if entry is None:
-        entry = _made(op, arguments, given, state)
+        plan, run = _plan(op, arguments, given, state)
+        entry = Entry(careful(op, plan, run, arguments, given))
         table.keep(key, entry, state)
-    if entry.plain:
-        table.keep(op._key(*arguments), entry, state)
+        if tensors and not plan.resolved.common.is_floating_point:
+            table.keep(op._key(*arguments), entry, state)
     return entry
 
 
-def _made(op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...], state: int) -> Entry:
-    named = op._named(arguments)
+def _plan(op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...], state: int) -> tuple[Plan, Callable[..., Any]]:
+    """A plan that such calls share, and the function that this one runs."""
     call = open_call(op.spec, arguments, given)
     family = op._plans.family(call) if call else None
     if call and family:
         plan, run = family.plan, family.run(call.lead)
     else:
-        plan = op.form.build(named, given, op._variants, current.pdl)
+        plan = op.form.build(op._named(arguments), given, op._variants, current.pdl)
         run = plan.run
         if call and plan.straight is not None:
             family = op._plans.observe(call, plan, state)
             where = Elsewhere(plan.straight.device, _addresses(op, arguments, given), compile=False)
             for far in (2 * call.rows, call.rows // 2):
                 _foresee(op, family, call, far, arguments, given, where)
-    if given or any(p.mutated for p in op.spec.parameters):
-        op.form.check(named, plan, given)
-    return Entry(careful(op, plan, run, arguments, given), not given and _is_plain(op, arguments, plan))
+    if given or op.writes:
+        op.form.check(op._named(arguments), plan, given)
+    return plan, run
 
 
 def _addresses(op: Any, arguments: Sequence[Any], given: Sequence[torch.Tensor]) -> dict[str, int]:
@@ -99,11 +103,7 @@ def warm(op: Any, arguments: Sequence[Any], where: Elsewhere, rows: tuple[int, i
         _foresee(op, family, call, far, arguments, (), replace(where, compile=False))
 
 
-def _is_plain(op: Any, arguments: Sequence[Any], plan: Plan) -> bool:
-    """May the generated call find this plan by the key of plain tensors? Not where numbers stand for tensors, or where the default
-    dtype decided (a floating-point result of no floating-point tensor)."""
-    values = [a for p, a in zip(op.spec.parameters, arguments, strict=True) if p.kind in (TENSOR, INDEX)]
-    tensors = [a for a in values if isinstance(a, torch.Tensor)]
-    return all(a is None or isinstance(a, torch.Tensor) for a in values) and (
-        any(t.dtype.is_floating_point for t in tensors) or not plan.resolved.common.is_floating_point
-    )
+def _are_tensors(op: Any, arguments: Sequence[Any]) -> bool:
+    """No number stands for a tensor."""
+    pairs = zip(op.spec.parameters, arguments, strict=True)
+    return all(isinstance(a, torch.Tensor) or a is None for p, a in pairs if p.kind in (TENSOR, INDEX))

@@ -169,7 +169,7 @@ def _implement(op: Any, library: torch.library.Library, name: str, defaults: tup
 
     # The plan's own checks stand above these; below the Autograd key no gradient is wanted any more.
     for key in ("CPU", "CUDA"):
-        library.impl(name, op._registered(op._plans, plain, defaults), key)
+        library.impl(name, op._below(op._plans, plain, defaults), key)
     torch.library.register_fake(f"{spec.namespace}::{name}", fake, lib=library)
     differentiate = differentiable(op)
     packet, _, overload = name.partition(".")

@@ -23,17 +23,17 @@ def never(*_tensors: Any) -> bool:
 
 
 class Entry:
-    """How one kind of call is run. `plain`: the key of plain tensors tells it from every other.
+    """How one kind of call is run.
 
     `check` says of a call's tensors alone whether they are of this kind (None: not yet made), `constants` are the compile-time values.
     `free`: no tensor of the kind requires a gradient, so that gradients need not be off. `rules`: how such calls are differentiated,
     by which of their arguments (operator/gradient.py).
     """
 
-    __slots__ = ("check", "constants", "free", "plain", "rules", "run")
+    __slots__ = ("check", "constants", "free", "rules", "run")
 
-    def __init__(self, run: Callable[..., Any], plain: bool) -> None:
-        self.run, self.plain = run, plain
+    def __init__(self, run: Callable[..., Any]) -> None:
+        self.run = run
         self.check: Callable[..., bool] | None = None
         self.constants: tuple[Any, ...] = ()
         self.free = True
@@ -41,15 +41,15 @@ class Entry:
 
 
 def _nothing() -> Entry:
-    entry = Entry(never, False)
+    entry = Entry(never)
     entry.check = never
     return entry
 
 
 class Table:
-    """Entries by key, and `last`: the one that the latest call of plain tensors found."""
+    """Entries by key, and those that the latest call of plain tensors found: `last`, and `last_into` with `out=`."""
 
-    __slots__ = ("_classes", "_lock", "_old", "_young", "get", "last", "state")
+    __slots__ = ("_classes", "_lock", "_old", "_young", "get", "last", "last_into", "state")
 
     def __init__(self) -> None:
         self._young: dict[Any, Entry] = {}
@@ -57,7 +57,7 @@ class Table:
         self._classes: dict[Any, list[Family]] = {}
         self._lock = threading.Lock()
         self.get = self._young.get
-        self.last = _nothing()
+        self.last = self.last_into = _nothing()
         self.state = 0  # counts the times that all was dropped: what was planned before may not be kept after
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Table:
             self._young.clear()
             self._old.clear()
             self._classes.clear()
-            self.last = _nothing()
+            self.last = self.last_into = _nothing()
 
     def find(self, key: Any) -> Entry | None:
         """The entry, from either generation."""
