@@ -150,3 +150,28 @@ made = results[-1]
 def test_the_rule_is_there_when_it_is_needed(order, run_python):
     end = "print(type(made).__name__, made.placements[0].is_shard(0), made.to_local().sum().item())"
     assert run_python(START + ORDERS[order] + end).strip() == "DTensor True 24.0"
+
+
+def test_a_pytorch_whose_inside_is_not_known(run_python):
+    """Only the public register_sharding is left: what needs no more works, the rest is refused."""
+    program = """
+import torch.distributed.tensor.experimental
+del torch.distributed.tensor._op_schema.RuntimeSchemaInfo
+import linecache, rafters
+from rafters import Output, View, tl
+text = "def power(x, K: tl.constexpr = 1):\\n    return x * x if K == 2 else x\\n"
+linecache.cache["<power>"] = (len(text), None, text.splitlines(keepends=True), "<power>")
+space = {"tl": tl, "__name__": "powers"}
+exec(compile(text, "<power>", "exec"), space)
+power = rafters.elementwise(space["power"], name="t_unknown::power")
+a = placed(x)
+try:
+    power(a, 2)
+except RuntimeError as problem:
+    assert "power: this PyTorch's DTensor is not known well enough" in str(problem), problem
+else:
+    raise AssertionError("not refused")
+made = rafters.add(a, a)
+print(type(made).__name__, made.placements[0].is_shard(0), made.to_local().sum().item())
+"""
+    assert run_python(START + program).strip() == "DTensor True 24.0"

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -53,22 +53,41 @@ def zero_of(tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def _register(op: Any, overload: Any) -> None:
-    from torch.distributed.tensor import DTensor
-    from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+    """Two things that register_sharding is not told, so they are set behind it. What holds for one compile-time value need not hold
+    for another: whatever follows the first of them belongs to the key under which DTensor remembers. And an overwritten argument
+    stays where it is. Where a PyTorch keeps these elsewhere, an op that needs them is refused rather than wrong.
+    """
     from torch.distributed.tensor.experimental import register_sharding
 
     spec: Spec = op.spec
-    propagator = DTensor._op_dispatcher.sharding_propagator
-    if overload in propagator.op_strategy_funcs:
+    overwrites = any(p.mutated for p in spec.parameters)
+    first = next((i for i, p in enumerate(spec.parameters) if p.kind == CONSTEXPR), len(spec.parameters))
+    try:
+        from torch.distributed.tensor import DTensor
+        from torch.distributed.tensor._op_schema import RuntimeSchemaInfo
+
+        strategies = DTensor._op_dispatcher.sharding_propagator.op_strategy_funcs
+        remembered = DTensor._op_dispatcher.sharding_propagator.op_to_schema_info
+    except (ImportError, AttributeError):
+        if overwrites or first < len(spec.parameters):
+            register_sharding(overload)(lambda *_: _refuse(spec))
+        else:
+            register_sharding(overload)(lambda *arguments: _rule(op, arguments))
+        return
+    if overload in strategies:
         return  # a rule of the op's author stands
     register_sharding(overload)(lambda *arguments: _rule(op, arguments))
-    # Two things that register_sharding is not told. What holds for one compile-time value need not hold for another: whatever follows
-    # the first of them belongs to the key under which DTensor remembers. And an overwritten argument stays where it is.
-    first = next((i for i, p in enumerate(spec.parameters) if p.kind == CONSTEXPR), len(spec.parameters))
-    propagator.op_to_schema_info[overload] = RuntimeSchemaInfo(static_argnum=first)
-    if any(p.mutated for p in spec.parameters):
-        strategies = propagator.op_strategy_funcs[overload]
-        propagator.op_strategy_funcs[overload] = lambda schema: _unmoved(spec, schema, strategies(schema))
+    remembered[overload] = RuntimeSchemaInfo(static_argnum=first)
+    if overwrites:
+        derived = strategies[overload]
+        strategies[overload] = lambda schema: _unmoved(spec, schema, derived(schema))
+
+
+def _refuse(spec: Spec) -> NoReturn:
+    raise RaftersError(
+        f"{spec.name}: this PyTorch's DTensor is not known well enough for an op that overwrites an argument or has compile-time values; "
+        "call it on local tensors (to_local, from_local)"
+    )
 
 
 def _rule(op: Any, arguments: Sequence[Any]) -> list[tuple[list[Any], list[Any]]]:
