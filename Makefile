@@ -1,5 +1,6 @@
 # make bench   install what is needed, then measure two ops on this machine
 # make test    install what is needed, then run the tests
+# make sanitize   every op on small shapes under compute-sanitizer, on a GPU
 # make lint    formatting, lint and types, with the pinned tools
 # make wheel   build dist/*.whl
 #
@@ -23,13 +24,16 @@ endif
 
 PIP := .venv/bin/python -m pip --disable-pip-version-check install --quiet --constraint constraints.txt
 
-.PHONY: bench test lint wheel clean
+.PHONY: bench test sanitize lint wheel clean
 
 bench: $(READY)
 	$(RUN) -m rafters bench add silu_mul
 
 test: $(READY)
 	$(RUN) -m pytest $(WORKERS) $(TEST_ARGS)
+
+sanitize: $(READY)
+	$(RUN) tests/sanitize.py
 
 lint: .venv/tools
 	.venv/bin/ruff format --check .

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from rafters.engine.spec import INDEX, SCALAR, TENSOR, Parameter
+from rafters.operator.from_body import FromBody
 from rafters.operator.op import Op
 from rafters.testing.cases import argument_dtype
 from rafters.testing.layouts import place
@@ -147,6 +148,12 @@ def listed_call(op: Op, operands: Sequence[tuple[Shape, str]], dtype: torch.dtyp
         else:
             arguments.append(numbers_for(p)[0])
     return Call(op, tuple(arguments))
+
+
+def takes_any_shapes(op: Op) -> bool:
+    """An op of plain arguments, which takes any shapes that broadcast."""
+    views = not any(v.part or v.rows for v in op.spec.views.values())
+    return views and not any(p.mutated for p in op.spec.parameters) and isinstance(op.form, FromBody)
 
 
 def _there(text: str, device: str) -> str:

@@ -37,6 +37,8 @@ class Space:
     sizes: tuple[int, ...] = SIZES
     ranks: tuple[int, int] = (0, 4)
     long: int = 2000  # of a 1-d call: some blocks
+    outside: bool = True  # indices that lie outside their table
+    varied: bool = True  # numbers other than the defaults
     label: str = ""
 
 
@@ -90,13 +92,20 @@ class _Drawing:
         draw, space = self.draw, self.space
         if p.kind == INDEX:
             dtype = draw(st.sampled_from((torch.int64, torch.int32)))
-            outside = draw(st.integers(0, 2))
+            outside = draw(st.integers(0, 2)) if space.outside else 0
             return Rows(self.domain[: self.leading], self.table, dtype, self.seed, outside, self._scatters())
         if p.kind != TENSOR:
             return self._number(p)
         if p.optional and draw(st.booleans()):
             return None
-        if space.numbers and not whole and not p.mutated and p.name not in self.gathered and draw(st.booleans()):
+        if (
+            space.numbers
+            and not whole
+            and not p.mutated
+            and not self.op.spec.rowwise
+            and p.name not in self.gathered
+            and draw(st.booleans())
+        ):
             return draw(st.sampled_from([n for n in NUMBERS if number_fits(self.op, p.name, n, self.dtype)] or [1]))
         shape = self._shape(p, whole)
         layout = draw(st.sampled_from([name for name in space.layouts if name != "expanded" or not p.mutated]))
@@ -109,10 +118,11 @@ class _Drawing:
         domain = (self.table, *self.domain[self.leading :]) if p.name in self.gathered else self.domain
         kept = 1 if p.name in self.gathered else 0
         if not whole and not p.mutated and self.space.broadcast:
-            ones = [self.draw(st.booleans()) for _ in domain[kept:]]
+            row = int(self.op.spec.rowwise or p.name in self.halved)  # the last dimension stays
+            ones = [self.draw(st.booleans()) for _ in domain[kept : len(domain) - row]] + [False] * row
             domain = (*domain[:kept], *(1 if one else n for n, one in zip(domain[kept:], ones, strict=True)))
             if not kept:
-                drop = self.draw(st.integers(0, len(domain) - int(p.name in self.halved)))
+                drop = self.draw(st.integers(0, len(domain) - row))
                 domain = domain[drop:]
         if p.name in self.halved and self._halves(p.name):
             domain = (*domain[:-1], 2 * domain[-1])
@@ -125,7 +135,7 @@ class _Drawing:
         )
 
     def _number(self, p: Parameter) -> Any:
-        return self.draw(st.sampled_from(numbers_for(p)))
+        return self.draw(st.sampled_from(numbers_for(p) if self.space.varied else numbers_for(p)[:1]))
 
 
 def number_fits(op: Op, parameter: str, number: float, dtype: torch.dtype) -> bool:

@@ -9,9 +9,8 @@ from torch.autograd import forward_ad
 
 from rafters.dtypes import FLOAT8
 from rafters.operator.op import Op
-from rafters.testing.calls import Call
+from rafters.testing.calls import Call, takes_any_shapes
 from rafters.testing.citizen import SkipCheck
-from rafters.testing.kernel_checks import is_plain
 
 CLOSE = {"rtol": 1e-9, "atol": 1e-11}
 
@@ -56,7 +55,7 @@ def of_places(op: Op, arguments: Sequence[Any], places: Sequence[int]) -> Callab
 def wanted(op: Op, arguments: Sequence[Any], places: Sequence[int], upstream: Sequence[torch.Tensor | None]) -> Sequence[Any]:
     """PyTorch's derivative of the op's maths in PyTorch operations."""
     fresh = [a.detach().requires_grad_() if i in places else a for i, a in enumerate(arguments)]
-    passed = _expanded(fresh) if is_plain(op) and not op.spec.rowwise else fresh
+    passed = _expanded(fresh) if takes_any_shapes(op) and not op.spec.rowwise else fresh
     results = [r for r in _tuple(op.reference(*passed)) if differentiable(r)]
     used = [(r, g) for r, g in zip(results, upstream, strict=True) if g is not None and r.requires_grad]
     return torch.autograd.grad([r for r, _ in used], [fresh[i] for i in places], [g for _, g in used], allow_unused=True)

@@ -74,7 +74,7 @@ class Execution:
         recipe = stage.recipe
         kernel = module.jit_function(recipe.text, recipe.kernel, recipe.body, recipe.half)
         chosen = programs or range(stage.layout.grid)
-        with shifted(chosen.start), halving(), fused():
+        with shifted(chosen.start), halving(), mended():
             kernel[(len(chosen),)](*[self._value(stage, name, kind) for name, kind in recipe.signature])
 
     def _value(self, stage: Stage, name: str, kind: str) -> Any:
@@ -143,24 +143,32 @@ def shifted(first: int) -> Iterator[None]:
 
 
 @contextmanager
-def fused() -> Iterator[None]:
-    """`tl.fma` rounds once (but for rare double roundings), as a GPU does; the interpreter rounds the product as well."""
+def mended() -> Iterator[None]:
+    """Two things as on a GPU: `tl.fma` rounds once (the interpreter rounds the product as well), and the truth of a comparison of two
+    scalars, spread over a block, is still a truth value (the interpreter makes a float of it)."""
+    import triton.language as tl
     from triton.runtime import interpreter
 
-    kind = type(interpreter.interpreter_builder)
-    own = kind.create_fma
+    kind, handle = type(interpreter.interpreter_builder), interpreter.TensorHandle
+    own = {"create_fma": kind.create_fma, "create_splat": kind.create_splat}
 
     def create_fma(self: Any, x: Any, y: Any, z: Any) -> Any:
         if z.data.dtype != np.float32:
-            return own(self, x, y, z)
+            return own["create_fma"](self, x, y, z)
         exact = x.data.astype(np.float64) * y.data.astype(np.float64) + z.data.astype(np.float64)
-        return interpreter.TensorHandle(exact.astype(np.float32), z.dtype)
+        return handle(exact.astype(np.float32), z.dtype)
 
-    kind.create_fma = create_fma
+    def create_splat(self: Any, block: Any, value: Any) -> Any:
+        if value.data.dtype != np.bool_:
+            return own["create_splat"](self, block, value)
+        return handle(np.full(block.shape, value.data.flat[0]), tl.int1)
+
+    kind.create_fma, kind.create_splat = create_fma, create_splat
     try:
         yield
     finally:
-        kind.create_fma = own
+        for name, function in own.items():
+            setattr(kind, name, function)
 
 
 @contextmanager

@@ -13,9 +13,8 @@ from rafters.engine.spec import TENSOR
 from rafters.errors import RaftersError
 from rafters.operator.from_kernel import FromKernel
 from rafters.operator.op import Op
-from rafters.testing.calls import Tensor, listed_call
+from rafters.testing.calls import Tensor, listed_call, takes_any_shapes
 from rafters.testing.cases import argument_dtype, dtypes_of
-from rafters.testing.kernel_checks import is_plain
 from rafters.testing.report import FAILED, PASSED, SKIPPED, Outcome
 
 
@@ -23,7 +22,7 @@ def promotions(op: Op) -> Outcome:
     """Every pair of dtypes, as tensors with and without dimensions and as numbers: the result's dtype is PyTorch's."""
     start, done = time.perf_counter(), 0
     tensors = [p.name for p in op.spec.parameters if p.kind == TENSOR]
-    if isinstance(op.form, FromKernel) or not is_plain(op):
+    if isinstance(op.form, FromKernel) or not takes_any_shapes(op):
         return Outcome("promotion", "PyTorch", SKIPPED, reason="results have the dtypes that the op names")
     for values in _typed(op, tensors):
         arguments = list(listed_call(op, [((2, 3), "contiguous")], torch.float32, "counting").arguments)
@@ -45,6 +44,8 @@ def promotions(op: Op) -> Outcome:
 
 def _typed(op: Op, tensors: Sequence[str]) -> Iterator[dict[str, Any]]:
     kinds: list[tuple[tuple[int, ...], bool]] = [((2, 3), False), ((), False), ((), True)]
+    if op.spec.rowwise:
+        kinds = kinds[:1]
     numbers = {torch.bool: True, torch.int64: 2, torch.get_default_dtype(): 2.0}
     for (first, second), (kind, other) in itertools.product(
         itertools.product(dtypes_of(op), repeat=2), itertools.product(kinds[:2], kinds)

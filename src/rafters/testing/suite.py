@@ -11,11 +11,11 @@ from rafters.errors import RaftersError
 from rafters.operator.from_kernel import FromKernel
 from rafters.operator.op import Op
 from rafters.testing import assembly, citizen, drawing, gradient_checks, interpreter, kernel_checks, promotions
-from rafters.testing.calls import Call, listed_call
-from rafters.testing.cases import CASES, dtypes_of
+from rafters.testing.calls import Call, listed_call, takes_any_shapes
+from rafters.testing.cases import CASES
 from rafters.testing.drawing import Space
 from rafters.testing.examine import LAST_BLOCK, Bounds, Refused, on_device, promised
-from rafters.testing.kernel_checks import is_plain, listed, space_of
+from rafters.testing.kernel_checks import dtypes_for, listed, space_of
 from rafters.testing.layouts import FAR
 from rafters.testing.report import FAILED, PASSED, SKIPPED, Outcome, Report, merged
 from rafters.testing.torture import RUNS, Torture
@@ -79,7 +79,8 @@ class Checker:
         found: list[Outcome] = []
         for part in (self._values, self._citizen, self._gradients, self._compiled, self._assembly, self._kernels):
             found += part(op)
-        outcomes = [o for o in merged(found) if not self.only or o.check in self.only]
+        broken = [o for o in merged(found) if o.check == RUNS and o.status == FAILED]  # said even where it was not asked
+        outcomes = [o for o in merged(found) if not self.only or o.check in self.only or o in broken]
         where = "cpu" if self.device == "cpu" else torch.cuda.get_device_name()
         return Report(op.qualified_name, where, tuple(outcomes), time.perf_counter() - start)
 
@@ -105,14 +106,14 @@ class Checker:
             yield promotions.promotions(op)
         if not self._asked(*VALUES):
             return
-        dtypes = _floats_first(dtypes_of(op))
+        dtypes = _floats_first(dtypes_for(op))
         whole = space_of(op, dtypes)
         yield from torture(whole).outcomes(self._listed(op, dtypes), count)
-        if is_plain(op) and len(op.spec.tensors) > 1:
+        if takes_any_shapes(op) and len(op.spec.tensors) > 1 and not op.spec.rowwise:
             yield from torture(replace(whole, numbers=True, layouts=("contiguous",))).outcomes([], count // 3)
         if gpu:
             yield from self._on_gpu(op, dtypes, torture)
-        if op.spec.rowwise and is_plain(op) and gpu:
+        if op.spec.rowwise and takes_any_shapes(op) and gpu:
             yield from self._rows(op, dtypes)
 
     def _listed(self, op: Op, dtypes: Sequence[torch.dtype]) -> list[Call]:
@@ -123,7 +124,7 @@ class Checker:
     def _on_gpu(self, op: Op, dtypes: Sequence[torch.dtype], torture: Callable[[Space], Torture]) -> Iterator[Outcome]:
         ends = Space(tuple(dtypes[:1]), ("contiguous",), ("counting",), False, ranks=(1, 1), label=LAST_BLOCK)
         yield from torture(ends).outcomes([kernel_checks._ending(op, n, dtypes[0]) for n in kernel_checks.ENDS], 0)
-        if self.quick or not is_plain(op):
+        if self.quick or not takes_any_shapes(op):
             return
         narrow = min(dtypes, key=lambda d: d.itemsize)
         wanted = 16 * 2**30 * narrow.itemsize
@@ -150,9 +151,9 @@ class Checker:
     def _citizen(self, op: Op) -> Iterator[Outcome]:
         if not self._asked(*CITIZEN, "opcheck", "empty"):
             return
-        calls = self._calls(op, _floats_first(dtypes_of(op)), 6 if self.quick else 60)
+        calls = self._calls(op, _floats_first(dtypes_for(op)), 6 if self.quick else 60)
         finite = self._calls(
-            op, _floats_first(dtypes_of(op))[:3], 2, values=("counting", "ordinary")
+            op, _floats_first(dtypes_for(op))[:3], 2, values=("counting", "ordinary")
         )  # opcheck knows no equal NaN
         for name, check in {**CITIZEN, "opcheck": citizen.opcheck(self.quick)}.items():
             if self._asked(name):
@@ -161,8 +162,8 @@ class Checker:
                 yield citizen.judged(name, "PyTorch", check, op, chosen[: (1 if self.quick else 4) if few else None], self.device)
         if self._asked("empty"):
             calls = (
-                [listed_call(op, CASES[n].operands, dtypes_of(op)[-1], "counting") for n in ("0", "3x0x5")]
-                if is_plain(op)
+                [listed_call(op, CASES[n].operands, dtypes_for(op)[-1], "counting") for n in ("0", "3x0x5")]
+                if takes_any_shapes(op)
                 else []
             )
             yield citizen.judged("empty", "PyTorch", citizen.empty, op, calls, self.device)
@@ -185,11 +186,14 @@ class Checker:
     def _gradients(self, op: Op) -> Iterator[Outcome]:
         if not self._asked(*GRADIENTS):
             return
-        if torch.float64 not in dtypes_of(op):
+        if torch.float64 not in dtypes_for(op):
             yield Outcome("gradient", "PyTorch", SKIPPED, reason="it takes no float64 arguments")
             return
         count = 2 if self.quick or self.device != "cpu" else 12
-        small = {"elements": 12, "long": 7, "sizes": (2, 3, 1, 4), "ranks": (1, 3), "values": ("smooth",)}
+        small = {
+            "elements": 12, "long": 7, "sizes": (2, 3, 1, 4), "ranks": (1, 3), "values": ("smooth",), "outside": False,
+            "varied": False,
+        }  # fmt: skip
         double = (torch.float64,)
         same = self._calls(op, double, count, broadcast=False, layouts=("contiguous", "transposed", "pitched"), **small)
         apart = self._calls(op, double, 4 * count, layouts=("contiguous", "transposed"), **small)
@@ -209,7 +213,9 @@ class Checker:
     def _compiled(self, op: Op) -> Iterator[Outcome]:
         if not self._asked("torch.compile"):
             return
-        dtypes = [d for d in _floats_first(dtypes_of(op)) if d.itemsize > 1][: 1 if self.quick else 3] or list(dtypes_of(op))[:1]
+        dtypes = [d for d in _floats_first(dtypes_for(op)) if d.itemsize > 1][: 1 if self.quick else 3] or list(dtypes_for(op))[
+            :1
+        ]
         # fused by Inductor an op has PyTorch's own accuracy, which at the ends of the range is less than ours
         calls = self._calls(op, dtypes, 2 if self.quick else 6, values=("ordinary", "counting"))
         backend = "aot_eager" if self.quick else "inductor"

@@ -4,9 +4,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from rafters.errors import ArgumentError
 from rafters.operator.op import Op
 from rafters.testing import drawing
-from rafters.testing.calls import Call
+from rafters.testing.calls import Call, takes_any_shapes
 from rafters.testing.drawing import Space
 from rafters.testing.examine import Bounds, Execute, Faults, Refused, examine
 from rafters.testing.report import FAILED, PASSED, SKIPPED, Outcome
@@ -60,7 +61,7 @@ class Torture:
         return [
             self._outcome(promise, n, failing.get(promise, []), spent)
             for promise, n in examined.items()
-            if not self.only or promise in self.only
+            if not self.only or promise in self.only or (promise == RUNS and promise in failing)
         ]
 
     def _calls(self, listed: Iterable[Call], count: int) -> Iterable[Call]:
@@ -76,6 +77,8 @@ class Torture:
         except Refused:
             raise
         except Exception as problem:
+            if isinstance(problem, ArgumentError) and not takes_any_shapes(self.op):
+                raise Refused(str(problem)) from problem
             text = str(problem).strip().splitlines() or [""]
             return {RUNS: [f"{type(problem).__name__}: {text[0][:300]}"]}
 

@@ -29,12 +29,12 @@ _PATIENCE = 300.0  # seconds without an answer
 
 
 class Worker:
-    """One interpreting process, started when it is first asked."""
+    """One interpreting process, started when it is first asked, and anew if an op's kernel ended it."""
 
     def __init__(self, quick: bool, bounds: Bounds, only: Sequence[str] = ()) -> None:
-        self.quick, self.bounds, self.only = quick, bounds, list(only)
+        self._settings = {"quick": quick, "bounds": asdict(bounds), "only": list(only)}
         self._process: subprocess.Popen[str] | None = None
-        self._asked: set[str] = set()
+        self._waiting: dict[str, dict[str, str]] = {}  # op -> where it stands, in the order of the questions
         self._answers: dict[str, list[Outcome]] = {}
         self._lines: Queue[str | None] = Queue()
         self._doing = ""
@@ -42,44 +42,37 @@ class Worker:
     def ask(self, op: Op) -> None:
         """Sends an op on its way; its answer is fetched later."""
         name = op.qualified_name
-        if name in self._asked:
+        if name in self._waiting or name in self._answers:
             return
-        self._asked.add(name)
         where = located(op)
         if not has_triton():
             self._answers[name] = [_skipped("triton is not installed, so its interpreter is not there")]
         elif isinstance(where, str):
             self._answers[name] = [_skipped(where)]
         else:
-            process = self._started()
-            if process.stdin is not None and process.poll() is None:
-                process.stdin.write(self._question(name, where))
-                process.stdin.flush()
-
-    def _question(self, name: str, where: dict[str, str]) -> str:
-        asked = {"name": name, "quick": self.quick, "bounds": asdict(self.bounds), "only": self.only, **where}
-        return json.dumps(asked) + "\n"
+            self._waiting[name] = where
+            self._send(name, where)
 
     def answer(self, op: Op) -> list[Outcome]:
-        """What the interpreted kernels of an op kept of their promises; waits for it."""
+        """What the interpreted kernels of an op kept of their promises; waits for it. Asked again, it is looked at again."""
         name = op.qualified_name
         self.ask(op)
         while name not in self._answers:
             try:
                 line = self._lines.get(timeout=_PATIENCE)
             except Empty:
-                return [Outcome("every call runs", KERNEL, FAILED, reason=f"the interpreter gave no answer in {_PATIENCE:.0f} s")]
+                self._end(f"the interpreter gave no answer in {_PATIENCE:.0f} s")
+                continue
             if line is None:
-                status = self._process.wait() if self._process else 0
-                self._lines.put(None)
-                return [Outcome("every call runs", KERNEL, FAILED, reason=f"the interpreting process died (status {status})",
-                                code=self._doing)]  # fmt: skip
+                self._end("the interpreting process died")
+                continue
             message = json.loads(line)
             if "doing" in message:
                 self._doing = message["doing"]
             else:
+                self._waiting.pop(message["name"], None)
                 self._answers[message["name"]] = [from_json(record) for record in message["outcomes"]]
-        return self._answers[name]
+        return self._answers.pop(name)
 
     def close(self) -> None:
         """Ends the process."""
@@ -87,6 +80,27 @@ class Worker:
             self._process.stdin.close()
             self._process.terminate()
             self._process.wait()
+
+    def _end(self, reason: str) -> None:
+        """The op whose turn it was has failed; another process goes on with those behind it."""
+        if self._process is not None:
+            self._process.kill()
+            reason += f" (status {self._process.wait()})"
+        name = next(iter(self._waiting))
+        del self._waiting[name]
+        self._answers[name] = [Outcome("every call runs", KERNEL, FAILED, reason=reason, code=self._doing)]
+        self._process, self._lines = None, Queue()
+        for other, where in self._waiting.items():
+            self._send(other, where)
+
+    def _send(self, name: str, where: dict[str, str]) -> None:
+        process = self._started()
+        try:
+            if process.stdin is not None:
+                process.stdin.write(json.dumps({"name": name, **self._settings, **where}) + "\n")
+                process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it has died: whoever waits for an answer sees it, and asks again
 
     def _started(self) -> "subprocess.Popen[str]":
         if self._process is None:
@@ -99,13 +113,14 @@ class Worker:
                 stderr=subprocess.DEVNULL,
                 text=True,
             )
-            threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
+            threading.Thread(target=_read, args=(self._process, self._lines), daemon=True).start()
         return self._process
 
-    def _read(self, process: "subprocess.Popen[str]") -> None:
-        for line in process.stdout or ():
-            self._lines.put(line)
-        self._lines.put(None)
+
+def _read(process: "subprocess.Popen[str]", lines: "Queue[str | None]") -> None:
+    for line in process.stdout or ():
+        lines.put(line)
+    lines.put(None)
 
 
 def _skipped(reason: str) -> Outcome:
