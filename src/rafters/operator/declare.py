@@ -1,5 +1,7 @@
 """`@rafters.elementwise` and `@rafters.rowwise`: from a body to an op."""
 
+import dataclasses
+import functools
 import inspect
 import keyword
 import re
@@ -83,9 +85,13 @@ def rowwise(
 
 
 def _decorator(body: Any, rowwise_: bool, compile_: str | None, *options: Any) -> Any:
-    if body is None:
-        return lambda function: make_op(_spec(function, rowwise_, *options), compile_=compile_)
-    return make_op(_spec(body, rowwise_, *options), compile_=compile_)
+    def made(function: Any) -> Any:
+        spec = _spec(function, rowwise_, *options)
+        if compile_ == "opaque":  # its derivatives are kept whole as well: what they promise is what it promises
+            spec = dataclasses.replace(spec, make=functools.partial(elementwise, compile=compile_))
+        return make_op(spec, compile_=compile_)
+
+    return made if body is None else made(body)
 
 
 def _spec(
