@@ -133,10 +133,8 @@ def _outermost(shape: Sequence[int], strides: Sequence[int], count: int) -> bool
     for i in range(count - 1):
         if strides[i] != strides[i + 1] * shape[i + 1]:
             return False
-    for i in range(count, len(shape)):
-        if strides[i] >= strides[count - 1] and shape[i] != 1:
-            return False
-    return True
+    step = strides[count - 1]
+    return all(s < step or n == 1 for s, n in zip(strides[count:], shape[count:], strict=True))
 
 
 class Family:

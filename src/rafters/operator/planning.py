@@ -106,4 +106,4 @@ def warm(op: Any, arguments: Sequence[Any], where: Elsewhere, rows: tuple[int, i
 def _are_tensors(op: Any, arguments: Sequence[Any]) -> bool:
     """No number stands for a tensor."""
     pairs = zip(op.spec.parameters, arguments, strict=True)
-    return all(isinstance(a, torch.Tensor) or a is None for p, a in pairs if p.kind in (TENSOR, INDEX))
+    return all(isinstance(a, torch.Tensor) or (a is None and p.optional) for p, a in pairs if p.kind in (TENSOR, INDEX))
