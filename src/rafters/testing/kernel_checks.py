@@ -55,7 +55,7 @@ def checked(
     limits = Bounds(max(interpreter.NARROW, given.narrow or 0), max(interpreter.WIDE, given.wide or 0))
 
     def torture(space: Space) -> Torture:
-        seconds = 1.2 if quick else 30.0
+        seconds = 0.7 if quick else 30.0
         return Torture(
             op, KERNEL, interpreter.on_interpreter, space, bounds=limits, seconds=seconds, announce=announce, only=asked
         )

@@ -99,7 +99,7 @@ class Checker:
         count = (4 if gpu else 16) if self.quick else (40 if gpu else 250)
 
         def torture(space: Space) -> Torture:
-            seconds = 0.8 if self.quick else 20.0
+            seconds = 0.6 if self.quick else 20.0
             return Torture(op, self._path, on_device, space, self.device, self.bounds, seconds, only=self.only)
 
         if self._asked("promotion"):

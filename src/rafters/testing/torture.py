@@ -77,7 +77,10 @@ class Torture:
         except Refused:
             raise
         except Exception as problem:
-            if isinstance(problem, ArgumentError) and not takes_any_shapes(self.op):
+            refused = isinstance(problem, ArgumentError) and not takes_any_shapes(self.op)
+            # the author's reference runs on the CPU, and PyTorch lacks an operation of it for this dtype
+            lacking = isinstance(problem, NotImplementedError) and self.op.spec.reference is not None
+            if refused or lacking:
                 raise Refused(str(problem)) from problem
             text = str(problem).strip().splitlines() or [""]
             return {RUNS: [f"{type(problem).__name__}: {text[0][:300]}"]}
