@@ -39,6 +39,11 @@ def power(x, k: int, scale: float = 1.0):
     return x * k * scale
 
 
+@rafters.elementwise(name="t_plans::powered")
+def powered(x, K: rafters.tl.constexpr):
+    return x * x if K == 102 else x
+
+
 def pitched(rows, cols):
     return torch.empty(rows, cols + 8)[:, :cols]
 
@@ -64,9 +69,16 @@ CALLS = {
     "rows of a batch": (norm, lambda n: (torch.empty(2, n, 48), torch.empty(48))),
     "value a row out": (peak, lambda n: (torch.empty(n, 40),)),
     "selected rows": (gather, lambda n: (torch.empty(64, 24), torch.empty(n, 24), torch.zeros(n, dtype=torch.int64))),
+    # sizes of other dimensions that may be the number of rows by chance
+    "as many rows as columns": (rafters.add, lambda n: (torch.empty(n, 40), torch.empty(40, 40)[: n if n == 40 else 1])),
+    "rows across": (rafters.mul, lambda n: (torch.empty(n, 1), torch.empty(n))),
+    "rows behind": (rafters.mul, lambda n: (torch.empty(1, 7), torch.empty(n, 7))),
+    "a table of rows": (gather, lambda n: (torch.empty(n, 24), torch.empty(n, 24), torch.zeros(n, dtype=torch.int64))),
+    "weights of rows": (rafters.silu_mul, lambda n: (torch.empty(n, 24).bfloat16(), torch.empty(n, 1).bfloat16())),
     "in place": (accumulate_, lambda n: (torch.empty(n, 40), torch.empty(n, 40))),
 }  # fmt: skip
-ROWS = st.lists(st.one_of(st.integers(1, 40), st.integers(1, 3000)), min_size=3, max_size=8)
+TWO_SIZES = ("rows across", "a table of rows")  # another dimension grows with the rows: each size is a kind of call of its own
+ROWS = st.lists(st.one_of(st.integers(1, 40), st.just(40), st.integers(1, 3000)), min_size=3, max_size=8)
 
 
 def run_and_record(gpu, call):
@@ -94,7 +106,17 @@ def test_a_plan_of_another_size_launches_what_a_fresh_plan_does(fake_gpu: FakeGP
     op.forget_plans()
 
 
-@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("number", "scalars")])
+def test_a_compile_time_value_is_not_that_of_another_size(fake_gpu: FakeGPU):
+    powered.forget_plans()
+    for n in (3, 9, 5, 7, 6):
+        for k in (1, 2):
+            x = torch.empty(n, 7)
+            _, launches = run_and_record(fake_gpu, lambda: powered(x, 100 + k))  # noqa: B023
+            assert [v for _, values in launches for v in values if v in (101, 102)] == [100 + k]
+    powered.forget_plans()
+
+
+@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("number", "scalars", *TWO_SIZES)])
 def test_new_sizes_are_not_planned_anew(fake_gpu: FakeGPU, name, monkeypatch):
     op, make = CALLS[name]
     op.forget_plans()
@@ -109,6 +131,8 @@ def test_new_sizes_are_not_planned_anew(fake_gpu: FakeGPU, name, monkeypatch):
 
 def test_200_row_counts_use_few_variants(fake_gpu: FakeGPU):
     for name, (op, make) in CALLS.items():
+        if name in TWO_SIZES:
+            continue
         op.forget_plans()
         op._variants._variants.clear()
         for n in range(1, 201):

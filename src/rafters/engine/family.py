@@ -16,7 +16,7 @@ import torch
 from rafters.engine.form import LINEAR, NUMBER
 from rafters.engine.layout import Layout
 from rafters.engine.plan import Elsewhere
-from rafters.engine.spec import INDEX, Spec
+from rafters.engine.spec import CONSTEXPR, INDEX, Spec
 
 Lead = tuple[int, ...]
 
@@ -95,7 +95,7 @@ _ONES = [(1,) * n for n in range(64)]  # PyTorch's tensors have at most 64 dimen
 def _roles(spec: Spec) -> list[tuple[str, str]]:
     """(name, role) of each parameter: an index lies along the first dimensions; what it selects from does so whole."""
     selected = {v.source for v in spec.views.values() if v.rows} | {o.into for o in spec.outputs if o.rows}
-    roles = [(p.name, INDEX if p.kind == INDEX else WHOLE if p.name in selected else "") for p in spec.parameters]
+    roles = [(p.name, p.kind if p.kind in (INDEX, CONSTEXPR) else WHOLE if p.name in selected else "") for p in spec.parameters]
     spec.memory[_roles] = roles
     return roles
 
@@ -105,8 +105,10 @@ def _entry(value: Any, name: str, role: str, elsewhere: Elsewhere | None) -> tup
     if isinstance(value, torch.Tensor):
         align, device = _place(value, name, elsewhere)
         return role, tuple(value.shape), value.stride(), (value.dtype, align, device)
+    if role is CONSTEXPR:  # 1, 1.0 and True are three values
+        return NUMBER, (), (), (CONSTEXPR, repr(value))
     short = isinstance(value, int) and -0x80000000 <= value < 0x80000000
-    return NUMBER, (), (), (NUMBER, type(value), repr(value) if isinstance(value, bool | str) else short)
+    return NUMBER, (), (), (NUMBER, type(value), short)
 
 
 def _place(value: torch.Tensor, name: str, elsewhere: Elsewhere | None) -> tuple[int, torch.device]:
@@ -145,6 +147,7 @@ class Family:
         self._lead, self._size = lead, math.prod(lead)
         self.low = self.high = self._size
         self._rules: dict[str, Rule] | None = None  # of the constants that depend on the size; known from the second size on
+        self.open: Callable[..., Any] | None = None  # f(n, *arguments), where one leading dimension varies
 
     def take(self, lead: Lead, plan: Any) -> bool:
         """Is this plan, of another size, of the family? If so, all sizes up to its own are."""
@@ -157,6 +160,8 @@ class Family:
             return False
         if any(not _same(rules[name](lead, size) if name in rules else value, others[name]) for name, value in own.items()):
             return False
+        if self._rules is None and len(lead) == 1:
+            self.open = self.plan.straight.open(rules)
         self._rules = rules
         self.low, self.high = min(self.low, size), max(self.high, size)
         return True

@@ -69,7 +69,8 @@ def _passed(spec: Spec, resolved: Resolved, pieces: dict[str, Piece], stage: Sta
                 text.constant(f"_value_{own}", resolved.values[own])
                 passed.append(f"_number({spec.views[own].source}, _value_{own})")
             else:
-                passed.append(f"{kind}({own})")
+                eight = resolved.values[own] in (torch.int8, torch.uint8)
+                passed.append(f"{kind}({own})" + (" % 256" if eight else ""))
     return passed
 
 
@@ -78,12 +79,15 @@ def _unslotted(spec: Spec, slot: str) -> str:
 
 
 def _number(value: Any, dtype: torch.dtype) -> Any:
-    """A Python number for the launch, wrapped into `dtype`; a 0-d tensor on the CPU is read here."""
+    """A Python number for the launch, wrapped into `dtype`; a 0-d tensor on the CPU is read here.
+
+    Eight bits go as they lie: Triton's launcher takes a signed byte for an unsigned one.
+    """
     if isinstance(value, torch.Tensor):
-        return value.to(dtype).item()
+        value = value.to(dtype).item()
     if dtype.is_floating_point:
         return float(value)
-    return int(value) % 256 if dtype is torch.uint8 else int(value)
+    return int(value) % 256 if dtype in (torch.int8, torch.uint8) else int(value)
 
 
 def _new(results: Sequence[Result], device: torch.device) -> list[torch.Tensor]:

@@ -43,6 +43,17 @@ class Straight:
         values = self.constants if changed is None else self.constants | changed
         return self._make(*values.values())
 
+    def open(self, rules: dict[str, Callable[[tuple[int, ...], int], Any]]) -> Callable[..., Any]:
+        """`f(n, *arguments)`: the function for a first dimension of `n`, on which the constants with a rule depend."""
+        head, opening, rest = self.text.partition("    def run(")
+        lines = [f"        {name} = _rule_{name}((_n,), _n)" for name in rules]
+        parameters, body = rest.split("\n", 1)
+        given = ", ".join(f"_rule_{name}" for name in rules)
+        text = head.replace("):", f", {given}):") + opening + f"_n, {parameters}\n" + "\n".join(lines) + "\n" + body
+        where = (self.device.index, allocator(), torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice, torch.cuda.device)
+        made: Callable[..., Any] = _factory(text)(*where, *self.constants.values(), *rules.values())
+        return made
+
 
 class Text:
     """The lines of a runner, and the objects that they name."""

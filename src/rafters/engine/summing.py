@@ -7,7 +7,7 @@ further kernel of the same kind sums, until one program sees all: every sum runs
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rafters.engine import geometry
@@ -16,14 +16,24 @@ from rafters.engine.geometry import Domain, Shape, Strides
 from rafters.engine.operand import Config, Layout, Operand, Partial, next_power_of_two, slots, vector
 from rafters.engine.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, tile_arguments
 
+
 # Found on an H200 (docs/measuring.md, "Gradients of broadcast arguments"); constants, so that the order of a sum is that of any device.
-PROGRAMS = 2048  # enough for every multiprocessor of a large GPU
-ONE_PROGRAM = 2048  # so many rows are walked by one program, which leaves nothing to sum further
-TILE_ELEMENTS = 8192  # tall tiles: many loads in flight, and few partial sums left of a walk
-WIDTH, WIDTH_OF_ONE = 64, 32  # columns of a tile; fewer where one program walks all rows, so that there are enough programs
+@dataclass(frozen=True)
+class Walk:
+    """How programs walk down: elements of a tile (tall ones: many loads in flight, few partial sums), its warps, programs enough for
+    every multiprocessor of a large GPU, and the rows that one program walks alone, so that nothing is left to sum further."""
+
+    elements: int
+    warps: int
+    programs: int
+    alone: int
+
+
+# By what a thread holds: one operand that is read and nothing written; the usual; so many values that a larger tile would spill.
+LIGHT, USUAL, HEAVY = Walk(8192, 4, 256, 1024), Walk(8192, 8, 2048, 2048), Walk(4096, 8, 2048, 2048)
+WIDTH, WIDTH_ALONE = 64, 32  # columns of a tile; fewer where one program walks all rows, so that there are enough programs
 LONGEST_WALK = 8  # tiles
 WIDEST = 8192  # columns that one program sums without a further kernel
-WARPS = 8
 
 
 def is_summed(operand: Operand, strides: Strides, shape: Shape) -> bool:
@@ -53,10 +63,11 @@ def summed(
     kinds = {o.name: kind_of(strides[o.name][row], strides[o.name][col], False) for o in memory}
     kinds |= {o.name: _output_kind(missing[o.name], axes) for o in made}
     crossing = crosses((strides[o.name] for o in memory), axes)
-    # values that a thread holds at once: too many of them and they would spill
-    heavy = sum(k == TILE for k in kinds.values()) > 4 or any(o.dtype.itemsize == 8 for o in memory)
+    varying = sum(k == TILE for k in kinds.values())
+    heavy = varying > 4 or any(o.dtype.itemsize == 8 for o in memory)
+    walk = HEAVY if heavy else LIGHT if varying <= 1 else USUAL
     down = any(row in missing[o.name] for o in made)
-    rows, cols, warps, steps = _tile(shape, axes, down, heavy, vector(memory, kinds), crossing, warp_size, config)
+    rows, cols, warps, steps = _tile(shape, axes, down, walk, vector(memory, kinds), crossing, warp_size, config)
     blocks = {row: -(-shape[row] // (rows * steps)), col: -(-shape[col] // cols)}
     partials: dict[str, Partial] = {}
     for o in made:
@@ -104,26 +115,25 @@ def _output_kind(missing: set[int], axes: Axes) -> str:
 
 
 def _tile(
-    shape: Shape, axes: Axes, down: bool, heavy: bool, per_thread: int, crossing: bool, warp_size: int, config: Config
+    shape: Shape, axes: Axes, down: bool, walk: Walk, per_thread: int, crossing: bool, warp_size: int, config: Config
 ) -> tuple[int, int, int, int]:
     """(ROWS, COLS, warps, STEPS): a tile, and how many of them a program walks down. From sizes and dtypes alone."""
     rows, cols = shape[axes.row], shape[axes.col]
-    tile = config.block or TILE_ELEMENTS // (2 if heavy else 1)
-    block = config.block or per_thread * warp_size * config.warps
     if crossing:
         side = 8 * per_thread
         height, width, warps = min(side, next_power_of_two(rows)), min(side, next_power_of_two(cols)), config.warps
     elif not down:  # sums along the columns alone: as much of a row as one program can hold
         width = min(next_power_of_two(cols), config.block or WIDEST)
+        block = config.block or per_thread * warp_size * config.warps
         height, warps = max(1, min(block // width, next_power_of_two(rows))), max(config.warps, min(8, width // 512))
-        return height, width, warps, 1
-    elif rows <= ONE_PROGRAM and config.block is None:
-        width = min(WIDTH_OF_ONE, next_power_of_two(cols))
-        height = min(tile // width, next_power_of_two(rows))
-        return height, width, WARPS, -(-rows // height)
+    elif rows <= walk.alone and config.block is None:
+        width = min(WIDTH_ALONE, next_power_of_two(cols))
+        height = min(walk.elements // width, next_power_of_two(rows))
+        return height, width, USUAL.warps, -(-rows // height)
     else:
+        tile, warps = config.block or walk.elements, walk.warps if config.block is None else config.warps
         width = min(WIDTH, next_power_of_two(cols), tile)
-        height, warps = max(1, min(tile // width, next_power_of_two(rows))), WARPS if config.block is None else config.warps
+        height = max(1, min(tile // width, next_power_of_two(rows)))
     tiles = -(-rows // height) * -(-cols // width) * math.prod(shape[d] for d in axes.outer)
-    steps = min(LONGEST_WALK, next_power_of_two(max(tiles // PROGRAMS, 1)), next_power_of_two(-(-rows // height)))
+    steps = min(LONGEST_WALK, next_power_of_two(max(tiles // walk.programs, 1)), next_power_of_two(-(-rows // height)))
     return height, width, warps, steps if down else 1

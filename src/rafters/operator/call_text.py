@@ -36,6 +36,11 @@ def __call__(_self, {signature}, *, out=None):
                     return _self._record(_entry, {passed})
                 return _entry.run({passed})
             if {floating}:
+                _families = _plans.sizes.get(_size_key({passed}))
+                if _families and not ({gradient} and _grad_enabled()):
+                    _entry = _plans.resized(({key},), {first}.shape[0], _families)
+                    if _entry is not None:
+                        return _entry.run({passed})
                 return _self._slow(({passed},), None)
     {latest_into}return _other(_self, {passed}, out)
 
@@ -58,6 +63,15 @@ def _other(_self, {passed}, out):
 
 def key({passed}):
     return ({key},)
+
+
+def _size_key({passed}):
+    _lead, _rank = {first}.shape[:1], {first}.dim()
+    return ({size_key},)
+
+
+def _first({passed}):
+    return {first}
 
 
 def _any_key({passed}, _given):
@@ -171,6 +185,8 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any],
         + ")",
         key=", ".join(_key_terms(parameters)),
         any_key=", ".join(_any_key_terms(parameters)),
+        size_key=", ".join(_size_key_terms(parameters)),
+        first=next((p.name for p in tensors if not p.optional), tensors[0].name),
     )
     space = dict(names)
     exec(compile(text, f"<rafters call of {name}>", "exec"), space)
@@ -181,6 +197,8 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any],
         "__call__": call,
         "key": space["key"],
         "any_key": space["_any_key"],
+        "size_key": space["_size_key"],
+        "first": space["_first"],
         "registered": space["registered"],
         "below": space["below"],
     }
@@ -218,6 +236,19 @@ def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
         else:
             facts = [f"{t}.dtype", f"{t}.shape", f"{t}.stride()", f"{t}.data_ptr() & 15", f"{t}.device"]
             terms += [f"None if {t} is None else ({', '.join(facts)})"] if p.optional else facts
+    return terms
+
+
+def _size_key_terms(parameters: Sequence[Parameter]) -> list[str]:
+    """The same but for the first dimension of the tensors that have the first one's."""
+    terms = []
+    for p in parameters:
+        t = p.name
+        if p.kind in (CONSTEXPR, SCALAR):
+            terms += _scalar_terms(p)
+        else:
+            own = f"{t}.shape[1:], {t}.stride(), ({t}.shape[:1] == _lead and {t}.dim() == _rank) or {t}.shape[:1]"
+            terms.append(f"None if {t} is None else " * p.optional + f"({t}.dtype, {own}, {t}.data_ptr() & 15, {t}.device)")
     return terms
 
 

@@ -29,6 +29,8 @@ class Op:
 
     _key: Any  # generated for the op's signature, as __call__ is
     _any_key: Any
+    _size_key: Any
+    _first: Any
     _registered: Any
     _below: Any  # the same below autograd
     _record: Any  # a known call whose gradient is wanted; set by gradient.py
@@ -270,6 +272,8 @@ def make_op(spec: Spec, form: Any = None, compile_: str | None = None) -> Op:
         "__call__": functions["__call__"],
         "_key": staticmethod(functions["key"]),
         "_any_key": staticmethod(functions["any_key"]),
+        "_size_key": staticmethod(functions["size_key"]),
+        "_first": staticmethod(functions["first"]),
         "_registered": staticmethod(functions["registered"]),
         "_below": staticmethod(functions["below"]),
     }

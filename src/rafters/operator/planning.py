@@ -25,16 +25,27 @@ def ready(op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...] =
     key = op._key(*arguments) if floating else op._any_key(*arguments, given)
     entry: Entry | None = table.find(key)
     if entry is None:
-        plan, run = _plan(op, arguments, given, state)
+        plan, run, call = _plan(op, arguments, given, state)
         entry = Entry(careful(op, plan, run, arguments, given))
         table.keep(key, entry, state)
+        if call is not None and floating and entry.run is run and _is_open(op._first(*arguments), arguments, call):
+            table.leave_open(op._size_key(*arguments), call)
         if tensors and not plan.resolved.common.is_floating_point:
             table.keep(op._key(*arguments), entry, state)
     return entry
 
 
-def _plan(op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...], state: int) -> tuple[Plan, Callable[..., Any]]:
-    """A plan that such calls share, and the function that this one runs."""
+def _is_open(first: torch.Tensor, arguments: Sequence[Any], call: Open) -> bool:
+    """Are the tensors whose size is open those that have the first one's first dimension?"""
+    lead = first.shape[:1]
+    alike = [isinstance(a, torch.Tensor) and a.dim() == first.dim() and a.shape[:1] == lead for a in arguments]
+    return call.lead == lead and call.size > 1 and alike == list(call.varies)
+
+
+def _plan(
+    op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...], state: int
+) -> tuple[Plan, Callable[..., Any], Open | None]:
+    """A plan that such calls share, the function that this one runs, and what is open in it."""
     call = open_call(op.spec, arguments, given)
     family = op._plans.family(call) if call else None
     if call and family:
@@ -49,7 +60,7 @@ def _plan(op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...], 
                 _foresee(op, family, call, far, arguments, given, where)
     if given or op.writes:
         op.form.check(op._named(arguments), plan, given)
-    return plan, run
+    return plan, run, call
 
 
 def _addresses(op: Any, arguments: Sequence[Any], given: Sequence[torch.Tensor]) -> dict[str, int]:

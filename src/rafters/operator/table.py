@@ -5,6 +5,7 @@ look-up and no bookkeeping, and what was not used for a generation is dropped. E
 worst a plan is made twice), so that a look-up takes no lock.
 """
 
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,10 +31,11 @@ class Entry:
     by which of their arguments (operator/gradient.py).
     """
 
-    __slots__ = ("check", "constants", "free", "rules", "run")
+    __slots__ = ("check", "constants", "family", "free", "rules", "run", "size")
 
-    def __init__(self, run: Callable[..., Any]) -> None:
+    def __init__(self, run: Callable[..., Any], family: Family | None = None, size: int = 0) -> None:
         self.run = run
+        self.family, self.size = family, size  # of a new size: `run` computes from it what depends on it, until it is met again
         self.check: Callable[..., bool] | None = None
         self.constants: tuple[Any, ...] = ()
         self.free = True
@@ -49,12 +51,14 @@ def _nothing() -> Entry:
 class Table:
     """Entries by key, and those that the latest call of plain tensors found: `last`, and `last_into` with `out=`."""
 
-    __slots__ = ("_classes", "_lock", "_old", "_young", "get", "last", "last_into", "state")
+    __slots__ = ("_classes", "_lock", "_old", "_young", "get", "last", "last_into", "sizes", "state")
 
     def __init__(self) -> None:
         self._young: dict[Any, Entry] = {}
         self._old: dict[Any, Entry] = {}
         self._classes: dict[Any, list[Family]] = {}
+        # the same classes by the key of plain tensors of which the first one's first dimension is left out
+        self.sizes: dict[Any, list[Family]] = {}
         self._lock = threading.Lock()
         self.get = self._young.get
         self.last = self.last_into = _nothing()
@@ -69,6 +73,7 @@ class Table:
             self._young.clear()
             self._old.clear()
             self._classes.clear()
+            self.sizes.clear()
             self.last = self.last_into = _nothing()
 
     def find(self, key: Any) -> Entry | None:
@@ -94,8 +99,26 @@ class Table:
     def watch(self, entry: Entry, tensors: Sequence[torch.Tensor], constants: tuple[Any, ...]) -> None:
         """Makes the entry's own check from a call that found it by its key."""
         entry.constants = constants
+        if entry.family is not None:
+            entry.run, entry.family = entry.family.run((entry.size,)), None
         entry.free = not any(t.requires_grad for t in tensors)
         entry.check = gate.tensor_check(tensors) or never
+
+    def resized(self, key: Any, size: int, families: Sequence[Family]) -> Entry | None:
+        """The entry of a new size, by a key that leaves only the size open; None where no plan is known to reach to it."""
+        for family in families:
+            if family.open is not None and family.low <= size <= family.high and size > 1:
+                entry = Entry(functools.partial(family.open, size), family, size)
+                self.keep(key, entry, self.state)
+                return entry
+        return None
+
+    def leave_open(self, key: Any, call: Open) -> None:
+        """Calls of this key, of any size, are of the call's class."""
+        with self._lock:
+            if len(self.sizes) >= CLASSES:
+                self.sizes.clear()
+            self.sizes[key] = self._classes.get(call.key, [])
 
     # -- sizes left open -------------------------------------------------------------------------------------------------------
 
