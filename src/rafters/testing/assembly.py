@@ -1,7 +1,7 @@
 """What the compiled kernels of an op do to memory, read off their assembly for GPUs that need not be here."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ HUGE = "more than 2^31 elements"
 QUICK, FULL = ("sm_90",), ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")
 
 
-def checked(op: Op, quick: bool) -> list[Outcome]:
+def checked(op: Op, quick: bool, targets: Sequence[str]) -> list[Outcome]:
     """Access widths, predicates, spills, the wait of a dependent launch, and where 64-bit offsets are paid for."""
     if not has_triton():
         return [Outcome("access width", ASSEMBLY, SKIPPED, reason="triton is not installed")]
@@ -31,7 +31,7 @@ def checked(op: Op, quick: bool) -> list[Outcome]:
     skipped = {"access width", "index width"} if isinstance(op.form, FromKernel) else set()
     skipped |= {"index width"} if any(p.kind == INDEX for p in op.spec.parameters) else set()
     count = 0
-    for record in _records(op, quick):
+    for record in _records(op, quick, targets):
         count += 1
         where = f"{record['situation']}, {record.get('target')}"
         if "error" in record:
@@ -50,10 +50,10 @@ def checked(op: Op, quick: bool) -> list[Outcome]:
     ]
 
 
-def _records(op: Op, quick: bool) -> Iterable[dict[str, Any]]:
+def _records(op: Op, quick: bool, targets: Sequence[str]) -> Iterable[dict[str, Any]]:
     dtype = torch.bfloat16 if torch.bfloat16 in dtypes_of(op) else dtypes_of(op)[-1]
     if isinstance(op.form, FromKernel) or not quick:
-        for name in QUICK if quick else FULL:
+        for name in targets:
             try:
                 records = op.inspect(parse_target(name), dtype)
             except RaftersError as problem:

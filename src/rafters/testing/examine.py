@@ -32,7 +32,7 @@ class Refused(Exception):  # noqa: N818  (it is no error)
 @dataclass(frozen=True)
 class Bounds:
     """How far results may be from the truth, in ulp: of 16-bit dtypes, of float32 and float64 (None: the library's own limits); or as a
-    share of the largest value of the result, where terms cancel."""
+    share of the largest value of the result (or of 1), where terms cancel."""
 
     narrow: float | None = None
     wide: float | None = None
@@ -124,7 +124,7 @@ def _permitted(
         return permitted
     least = torch.full(got.shape, floor, dtype=torch.float64)
     if bounds.share and got.numel():
-        peak = widened(truth).nan_to_num(0.0, 0.0, 0.0).abs().max()
+        peak = widened(truth).nan_to_num(0.0, 0.0, 0.0).abs().max().clamp(min=1.0)
         near = (widened(got) - widened(truth)).abs() <= bounds.share * peak
         least[near] = float("inf")
     return least if permitted is None else torch.maximum(least, permitted)

@@ -144,8 +144,9 @@ def shifted(first: int) -> Iterator[None]:
 
 @contextmanager
 def mended() -> Iterator[None]:
-    """Two things as on a GPU: `tl.fma` rounds once (the interpreter rounds the product as well), and the truth of a comparison of two
-    scalars, spread over a block, is still a truth value (the interpreter makes a float of it)."""
+    """Three things as on a GPU: `tl.fma` rounds once (the interpreter rounds the product as well); the truth of a comparison of two
+    scalars, spread over a block, is still a truth value (the interpreter makes a float of it); a loop may run up to a scalar (which
+    Triton 3.6 takes for an array that newer numpy converts to no number)."""
     import triton.language as tl
     from triton.runtime import interpreter
 
@@ -163,10 +164,16 @@ def mended() -> Iterator[None]:
             return own["create_splat"](self, block, value)
         return handle(np.full(block.shape, value.data.flat[0]), tl.int1)
 
-    kind.create_fma, kind.create_splat = create_fma, create_splat
+    def patch_tensor(tensor: Any, scope: Any) -> None:
+        own_patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
+
+    own_patch = interpreter._patch_lang_tensor
+    kind.create_fma, kind.create_splat, interpreter._patch_lang_tensor = create_fma, create_splat, patch_tensor
     try:
         yield
     finally:
+        interpreter._patch_lang_tensor = own_patch
         for name, function in own.items():
             setattr(kind, name, function)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from rafters.dtypes import FLOAT8
 from rafters.errors import RaftersError
 from rafters.operator.from_kernel import FromKernel
 from rafters.operator.op import Op
@@ -96,10 +97,10 @@ class Checker:
 
     def _values(self, op: Op) -> Iterator[Outcome]:
         gpu = self.device != "cpu"
-        count = (4 if gpu else 16) if self.quick else (40 if gpu else 250)
+        count = (4 if gpu else 16) if self.quick else (24 if gpu else 250)
 
         def torture(space: Space) -> Torture:
-            seconds = 0.6 if self.quick else 20.0
+            seconds = 0.6 if self.quick else 15.0
             return Torture(op, self._path, on_device, space, self.device, self.bounds, seconds, only=self.only)
 
         if self._asked("promotion"):
@@ -126,7 +127,7 @@ class Checker:
         yield from torture(ends).outcomes([kernel_checks._ending(op, n, dtypes[0]) for n in kernel_checks.ENDS], 0)
         if self.quick or not takes_any_shapes(op):
             return
-        narrow = min(dtypes, key=lambda d: d.itemsize)
+        narrow = min((d for d in dtypes if d not in FLOAT8), key=lambda d: d.itemsize)
         wanted = 16 * 2**30 * narrow.itemsize
         if torch.cuda.mem_get_info()[0] < wanted:
             yield Outcome(kernel_checks.OFFSETS, "GPU", SKIPPED, reason=f"needs {wanted >> 30} GiB of free memory")
@@ -151,7 +152,8 @@ class Checker:
     def _citizen(self, op: Op) -> Iterator[Outcome]:
         if not self._asked(*CITIZEN, "opcheck", "empty"):
             return
-        calls = self._calls(op, _floats_first(dtypes_for(op)), 6 if self.quick else 60)
+        gpu = self.device != "cpu"  # where every layout is a compile
+        calls = self._calls(op, _floats_first(dtypes_for(op)), 6 if self.quick else 12 if gpu else 60)
         finite = self._calls(
             op, _floats_first(dtypes_for(op))[:3], 2, values=("counting", "ordinary")
         )  # opcheck knows no equal NaN
@@ -231,7 +233,8 @@ class Checker:
         if interpreter.active():
             yield Outcome("access width", assembly.ASSEMBLY, SKIPPED, reason="this process interprets kernels, it compiles none")
         elif self._asked("access width", "no spills", "dependent launch waits", "index width"):
-            yield from assembly.checked(op, self.quick)
+            # other GPUs are as well looked at where there is none
+            yield from assembly.checked(op, self.quick, assembly.QUICK if self.quick or self.device != "cpu" else assembly.FULL)
 
     def _kernels(self, op: Op) -> Iterator[Outcome]:
         if not self._asked(*KERNELS):
