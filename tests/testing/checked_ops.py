@@ -21,6 +21,11 @@ def plus_row(x, row):
     return x + row
 
 
+@rafters.rowwise(accepts="float")
+def norm(x, weight, eps: float = 1e-6):
+    return x * lang.rsqrt(lang.row_mean(x * x) + eps) * weight
+
+
 def twice_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     o = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + o, mask=o < n)

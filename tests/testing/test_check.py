@@ -15,7 +15,7 @@ from rafters.testing.drawing import Space
 from rafters.testing.suite import Checker
 
 TABLE = ops.table()
-GOOD = ("swish", "packed_gate", "plus_row", "twice")
+GOOD = ("swish", "packed_gate", "plus_row", "norm", "twice")
 
 
 @pytest.fixture(scope="module")
