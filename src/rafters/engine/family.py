@@ -217,7 +217,7 @@ def _grid(layout: Layout, grid: int, size: int) -> Rule | None:
     elif layout.form.outer:
         name, step = "n0", 1
     else:
-        name, step = "rows", int(layout.constants["ROWS"])
+        name, step = "rows", int(layout.constants["ROWS"]) * int(layout.constants.get("STEPS", 1))
     value = layout.arguments[name].value
     blocks = -(-value // step)
     if value % size or grid % blocks:

@@ -127,9 +127,11 @@ elif _type(out) is _Tensor:
     """
 _REMEMBER = """\
 if {usual}_entry is not _plans.last:
-                    if _entry.check is None:
+                    if _entry.check is None and _entry is _plans.candidate:
                         _plans.watch(_entry, ({tensors},), ({constants}))
-                    _plans.last = _entry
+                    _plans.candidate = _entry
+                    if _entry.check is not None:
+                        _plans.last = _entry
                 """
 _REMEMBER_INTO = """\
 if _len(_given) == 1 and {usual}{present}_entry is not _self._plans.last_into:

@@ -51,7 +51,7 @@ def _nothing() -> Entry:
 class Table:
     """Entries by key, and those that the latest call of plain tensors found: `last`, and `last_into` with `out=`."""
 
-    __slots__ = ("_classes", "_lock", "_old", "_young", "get", "last", "last_into", "sizes", "state")
+    __slots__ = ("_classes", "_lock", "_old", "_young", "candidate", "get", "last", "last_into", "sizes", "state")
 
     def __init__(self) -> None:
         self._young: dict[Any, Entry] = {}
@@ -61,7 +61,7 @@ class Table:
         self.sizes: dict[Any, list[Family]] = {}
         self._lock = threading.Lock()
         self.get = self._young.get
-        self.last = self.last_into = _nothing()
+        self.last = self.last_into = self.candidate = _nothing()  # candidate: met once by its key; twice running, it is watched
         self.state = 0  # counts the times that all was dropped: what was planned before may not be kept after
 
     def __len__(self) -> int:
@@ -74,7 +74,7 @@ class Table:
             self._old.clear()
             self._classes.clear()
             self.sizes.clear()
-            self.last = self.last_into = _nothing()
+            self.last = self.last_into = self.candidate = _nothing()
 
     def find(self, key: Any) -> Entry | None:
         """The entry, from either generation."""
