@@ -77,7 +77,7 @@ def test_integers_are_lifted_where_torch_lifts_them():
     same = rafters.from_torch(one("x * 2"), name="t_from_torch::same")
     assert same(torch.tensor([0, 1])).tolist() == [0, 2]
     real = rafters.from_torch(one("F.silu(x)"), name="t_from_torch::real")
-    with pytest.raises(rafters.ArgumentError, match="argument 'x': got dtype torch.int64, wanted a floating-point dtype"):
+    with pytest.raises(rafters.ArgumentError, match=r"argument 'x': got dtype torch\.int64, wanted a floating-point dtype"):
         real(torch.tensor([0, 1]))
 
 
