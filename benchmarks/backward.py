@@ -72,7 +72,7 @@ def main() -> int:
 
 def gradient_of_bias(x: torch.Tensor, y: torch.Tensor) -> Any:
     """The backward op of a broadcast bias alone: the other gradient is the cotangent itself."""
-    from rafters.operator.derive import derivative
+    from rafters.operator.derivatives.derive import derivative
 
     found: Any = derivative(ops.add.spec, {"x": x, "y": y}, ("y",), (0,))
     return found.op(("y",))

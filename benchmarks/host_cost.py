@@ -22,7 +22,7 @@ import torch
 import rafters
 from rafters import device as devices
 from rafters import tl
-from rafters.operator import gate
+from rafters.operator.calls import gate
 
 Call = Callable[[], Any]
 ROUNDS, CALLS = 151, 200  # a round stays far below the depth of the launch queue

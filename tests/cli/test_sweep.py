@@ -10,8 +10,8 @@ import torch
 from rafters import device as devices
 from rafters import ops
 from rafters.cli import _sweep, _sweep_plot
-from rafters.engine import study
-from rafters.engine.study import MASKED, PROVABLE, SPLIT, Choice
+from rafters.engine.study import blocks as study
+from rafters.engine.study.blocks import MASKED, PROVABLE, SPLIT, Choice
 from rafters.engine.target import Target
 from rafters.lang import has_triton
 from rafters.roofline import Ceilings

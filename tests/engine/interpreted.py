@@ -11,7 +11,7 @@ import torch
 import triton.language as tl
 
 from rafters.engine import module
-from rafters.engine.layout import Config
+from rafters.engine.layouts.layout import Config
 from rafters.engine.variant import TypeName
 from rafters.testing import Guarded, ordinary, place
 from rafters.testing.kernels import prepare

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rafters.engine import geometry
+from rafters.engine.layouts import geometry
 from rafters.engine.overlap import same_elements, share_memory
 from rafters.testing import torch_strides
 from rafters.testing.contract import same_strides

@@ -7,7 +7,7 @@ import sample_ops as ops
 import torch
 
 from rafters import __version__
-from rafters.engine.layout import MAX_DIMENSIONS, alignment
+from rafters.engine.layouts.layout import MAX_DIMENSIONS, alignment
 from rafters.errors import ArgumentError
 from rafters.testing.kernels import prepare
 

@@ -12,9 +12,11 @@ import warnings
 import torch
 
 import rafters
-from rafters.engine import codegen, layout, promotion, tiling
-from rafters.engine.geometry import contiguous_strides
-from rafters.operator import gate, gradient
+from rafters.engine import codegen, promotion
+from rafters.engine.layouts import layout, tiling
+from rafters.engine.layouts.geometry import contiguous_strides
+from rafters.operator.calls import gate
+from rafters.operator.derivatives import gradient
 from rafters.operator.from_body import FromBody
 from rafters.testing.suite import Checker
 

@@ -46,8 +46,8 @@ MAIN = """
 import json, sys
 import torch
 from torch._dynamo.utils import counters
-import rafters.operator.fingerprint
-rafters.operator.fingerprint._library = lambda: ""  # our own source, which may be edited while a test runs
+import rafters.operator.pytorch.fingerprint
+rafters.operator.pytorch.fingerprint._library = lambda: ""  # our own source, which may be edited while a test runs
 import ops_of_the_test as ops
 
 found = {}
@@ -105,7 +105,7 @@ def test_a_fingerprint_holds_what_an_op_mentions(tmp_path, monkeypatch):
     import importlib
 
     import rafters
-    from rafters.operator.fingerprint import Fingerprint
+    from rafters.operator.pytorch.fingerprint import Fingerprint
 
     monkeypatch.syspath_prepend(tmp_path)
     file = tmp_path / "mentioned_by_a_fingerprint.py"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import rafters
-from rafters.operator import gate
+from rafters.operator.calls import gate
 
 X, Y = torch.randn(4, 6), torch.randn(4, 6)
 
@@ -102,7 +102,7 @@ def test_without_guards_calls_are_found_by_their_key(run_python):
 import torch
 del torch._C._dynamo.guards.TensorGuards
 import rafters
-from rafters.operator import gate
+from rafters.operator.calls import gate
 assert gate.GUARDS is None
 x = torch.randn(3, 4)
 for _ in range(3):

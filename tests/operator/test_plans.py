@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import rafters
 from rafters import lang
 from rafters.engine import plan as plans
-from rafters.operator.table import GENERATION, Entry, Table
+from rafters.operator.calls.table import GENERATION, Entry, Table
 
 
 @rafters.rowwise(name="t_plans::norm")

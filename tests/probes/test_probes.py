@@ -9,8 +9,8 @@ import torch
 
 import rafters
 from rafters import lang, tl
-from rafters.engine import inspect as inspection
-from rafters.engine.facts import facts
+from rafters.engine.study.blocks import inspect as inspection
+from rafters.engine.study.facts import facts
 from rafters.engine.target import parse_target
 from rafters.testing.kernels import prepare
 

@@ -13,9 +13,9 @@ from rafters import device as devices
 from rafters.cli import _arguments, _correct
 from rafters.device import Environment
 from rafters.dtypes import dtype_name
-from rafters.engine import study
-from rafters.engine.facts import Facts
-from rafters.engine.study import MASKED, PROVABLE, SPLIT, Choice
+from rafters.engine.study import blocks as study
+from rafters.engine.study.blocks import MASKED, PROVABLE, SPLIT, Choice
+from rafters.engine.study.facts import Facts
 from rafters.engine.target import Target, device_target
 from rafters.errors import RaftersError
 from rafters.operator import Op

@@ -6,7 +6,7 @@ from typing import Any
 from rich.table import Table
 
 from rafters.cli._sweep import Sweep, SweepRow
-from rafters.engine.study import MASKED, PROVABLE, SPLIT
+from rafters.engine.study.blocks import MASKED, PROVABLE, SPLIT
 
 DASH = "–"
 WAYS = tuple((mode, aligned) for aligned in (True, False) for mode in (MASKED, PROVABLE, SPLIT))

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from rafters.dtypes import compute_dtype
-from rafters.engine import geometry, promotion
+from rafters.engine import promotion
+from rafters.engine.layouts import geometry
 from rafters.engine.piece import Piece, gather, leading, part
 from rafters.engine.promotion import ACCEPTS, DIMENSIONED, NUMBER, ZERO_DIM, Typed
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Output, Spec, View

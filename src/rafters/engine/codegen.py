@@ -6,7 +6,21 @@ names for values, UPPER for compile-time parameters.
 
 from collections.abc import Callable, Sequence
 
-from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, LINEAR, NUMBER, POINT, ROW, ROWS, SUMMED, TILE, WHOLE_ROWS, Form, Slot
+from rafters.engine.layouts.form import (
+    ABSENT,
+    COLUMN,
+    CONSTEXPR,
+    LINEAR,
+    NUMBER,
+    POINT,
+    ROW,
+    ROWS,
+    SUMMED,
+    TILE,
+    WHOLE_ROWS,
+    Form,
+    Slot,
+)
 
 Compute = Callable[[str], list[str]]  # the mask of the arm ("" where there is none) -> the lines that make the outputs
 

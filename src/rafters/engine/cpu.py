@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from rafters.dtypes import FLOAT8
-from rafters.engine import geometry
+from rafters.engine.layouts import geometry
 from rafters.engine.piece import Piece
 from rafters.engine.promotion import totals
 from rafters.trace.graph import Graph

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from rafters.engine.form import LINEAR, NUMBER
-from rafters.engine.layout import Layout
+from rafters.engine.layouts.form import LINEAR, NUMBER
+from rafters.engine.layouts.layout import Layout
 from rafters.engine.plan import Elsewhere
 from rafters.engine.spec import CONSTEXPR, INDEX, Spec
 

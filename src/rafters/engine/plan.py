@@ -8,7 +8,7 @@ import torch
 
 from rafters.engine import runner, target
 from rafters.engine.call import Resolved, resolve
-from rafters.engine.layout import Layout
+from rafters.engine.layouts.layout import Layout
 from rafters.engine.piece import Piece
 from rafters.engine.results import common_device, outputs_of, with_given
 from rafters.engine.spec import Spec

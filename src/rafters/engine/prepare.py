@@ -8,10 +8,11 @@ import torch
 
 from rafters import dtypes
 from rafters._version import __version__
-from rafters.engine import codegen, layout, module, promotion, variant
+from rafters.engine import codegen, module, promotion, variant
 from rafters.engine.call import Resolved, resolve
-from rafters.engine.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, TILE, Slot, row_kind
-from rafters.engine.layout import Config, Layout, Operand
+from rafters.engine.layouts import layout
+from rafters.engine.layouts.form import ABSENT, COLUMN, CONSTEXPR, NUMBER, POINT, TILE, Slot, row_kind
+from rafters.engine.layouts.layout import Config, Layout, Operand
 from rafters.engine.piece import Piece
 from rafters.engine.results import outputs_of, result_names
 from rafters.engine.spec import Spec

@@ -7,8 +7,8 @@ import torch
 
 from rafters.engine import codegen, cpu, module
 from rafters.engine.call import Resolved, Result, number_tensor
-from rafters.engine.form import NUMBER
-from rafters.engine.geometry import contiguous_strides
+from rafters.engine.layouts.form import NUMBER
+from rafters.engine.layouts.geometry import contiguous_strides
 from rafters.engine.piece import Piece
 from rafters.engine.prepare import trace_call
 from rafters.engine.results import result_names

@@ -7,10 +7,11 @@ from typing import Any
 import torch
 
 from rafters._version import __version__
-from rafters.engine import codegen, geometry, layout, variant
+from rafters.engine import codegen, variant
 from rafters.engine.call import Resolved
-from rafters.engine.layout import Config, Layout, Operand
-from rafters.engine.operand import Partial
+from rafters.engine.layouts import geometry, layout
+from rafters.engine.layouts.layout import Config, Layout, Operand
+from rafters.engine.layouts.operand import Partial
 from rafters.engine.piece import Piece
 from rafters.engine.prepare import prepare
 from rafters.engine.spec import Spec

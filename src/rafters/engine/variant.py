@@ -11,9 +11,9 @@ import torch
 
 from rafters.dtypes import TRITON_NAMES
 from rafters.engine import codegen, module
-from rafters.engine.form import CONSTEXPR, NUMBER, Form
 from rafters.engine.launch import Start, launcher, load
-from rafters.engine.layout import Layout
+from rafters.engine.layouts.form import CONSTEXPR, NUMBER, Form
+from rafters.engine.layouts.layout import Layout
 from rafters.engine.target import Target, options
 from rafters.errors import CompileError, RaftersError
 from rafters.lang import has_triton

@@ -8,11 +8,11 @@ import torch
 from rafters.cost import Cost
 from rafters.engine import plan as plans
 from rafters.engine.call import resolve
-from rafters.engine.inspect import inspect
 from rafters.engine.overlap import check_outputs
 from rafters.engine.prepare import source, trace_call
 from rafters.engine.shards import Cut, cuts
 from rafters.engine.spec import Spec
+from rafters.engine.study.inspect import inspect
 from rafters.engine.target import Target
 from rafters.engine.variant import Store
 from rafters.errors import RaftersError

@@ -12,15 +12,15 @@ from rafters.dtypes import SUPPORTED
 from rafters.engine import plan as plans
 from rafters.engine import target, variant
 from rafters.engine.call import Resolved
-from rafters.engine.facts import facts
-from rafters.engine.form import FLAT, LINEAR, Form
-from rafters.engine.inspect import record
-from rafters.engine.layout import Layout, alignment
+from rafters.engine.layouts.form import FLAT, LINEAR, Form
+from rafters.engine.layouts.layout import Layout, alignment
 from rafters.engine.overlap import share_memory
 from rafters.engine.results import common_device, result_names
 from rafters.engine.shards import Cut
 from rafters.engine.spec import TENSOR, Spec
 from rafters.engine.straight import Straight, Text
+from rafters.engine.study.facts import facts
+from rafters.engine.study.inspect import record
 from rafters.errors import BodyError, CompileError, argument_error
 from rafters.lang import has_triton
 from rafters.trace import body as bodies

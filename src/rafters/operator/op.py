@@ -13,12 +13,15 @@ from rafters.engine.results import check_given
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Spec
 from rafters.engine.target import Target
 from rafters.errors import ArgumentError, RaftersError, argument_error
-from rafters.operator import call_text, compiled, derive, gate, pickling, planning, registration, sharding, switches, warming
-from rafters.operator.forward import forward_mode
+from rafters.operator import switches
+from rafters.operator.calls import call_text, gate, planning, warming
+from rafters.operator.calls.table import Table
+from rafters.operator.derivatives import derive
+from rafters.operator.derivatives.forward import forward_mode
+from rafters.operator.derivatives.own_backward import torch_form
 from rafters.operator.from_body import FromBody
-from rafters.operator.own_backward import torch_form
+from rafters.operator.pytorch import compiled, pickling, registration, sharding
 from rafters.operator.switches import current
-from rafters.operator.table import Table
 
 
 class Op:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from rafters.engine.inspect import inspect
 from rafters.engine.spec import INDEX
+from rafters.engine.study.inspect import inspect
 from rafters.engine.target import parse_target
 from rafters.errors import RaftersError
 from rafters.lang import has_triton

@@ -10,9 +10,9 @@ import torch
 
 from rafters.dtypes import FLOAT8
 from rafters.errors import ArgumentError, RaftersError
-from rafters.operator.compiled import fuses
 from rafters.operator.from_kernel import FromKernel
 from rafters.operator.op import Op
+from rafters.operator.pytorch.compiled import fuses
 from rafters.testing import contract
 from rafters.testing.calls import Call
 from rafters.testing.compare import described, misses, same_bits, widened

@@ -8,7 +8,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from rafters.dtypes import FLOAT8
-from rafters.engine import geometry
+from rafters.engine.layouts import geometry
 from rafters.engine.spec import INDEX
 from rafters.operator.op import Op
 from rafters.testing import layouts

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from rafters.engine import module
-from rafters.engine.layout import Config
+from rafters.engine.layouts.layout import Config
 from rafters.engine.results import result_names
 from rafters.engine.stages import Stage
 from rafters.engine.target import parse_target

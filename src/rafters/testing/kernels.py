@@ -8,7 +8,7 @@ import torch
 
 from rafters.engine import results, variant
 from rafters.engine.call import Resolved, resolve
-from rafters.engine.layout import Config, Layout
+from rafters.engine.layouts.layout import Config, Layout
 from rafters.engine.piece import Piece
 from rafters.engine.stages import Stage, stages
 from rafters.engine.target import Target, parse_target

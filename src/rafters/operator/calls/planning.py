@@ -11,9 +11,9 @@ from rafters.engine.plan import Elsewhere, Plan
 from rafters.engine.results import result_names
 from rafters.engine.spec import INDEX, TENSOR
 from rafters.engine.variant import NotCompiledError
-from rafters.operator.careful import careful
+from rafters.operator.calls.careful import careful
+from rafters.operator.calls.table import Entry
 from rafters.operator.switches import current
-from rafters.operator.table import Entry
 
 
 def ready(op: Any, arguments: tuple[Any, ...], given: tuple[torch.Tensor, ...] = ()) -> Entry:

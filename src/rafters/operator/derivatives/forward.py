@@ -1,6 +1,6 @@
 """Forward mode (torch.autograd.forward_ad): a call of dual tensors is the op on the primals and one op more for the tangents.
 
-The tangents' body is derived and written as that of a gradient is (operator/derive.py).
+The tangents' body is derived and written as that of a gradient is (operator/derivatives/derive.py).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from torch.autograd import forward_ad
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
 from rafters.engine.spec import Output, Spec, View
-from rafters.operator.derive import connected, derivable, free_name, op_of, spelled, values_of
+from rafters.operator.derivatives.derive import connected, derivable, free_name, op_of, spelled, values_of
 from rafters.trace import body as bodies
 from rafters.trace.derivative import jvp
 from rafters.trace.write import body_text, used_inputs

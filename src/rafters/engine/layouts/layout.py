@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rafters.engine import geometry
-from rafters.engine.form import COLUMN, FLAT, LINEAR, POINT, ROW, ROWS, TILE, Form, Slot
-from rafters.engine.geometry import Domain, Shape, Strides
-from rafters.engine.operand import INT32_REACH, MAX_DIMENSIONS, Argument, divisor, slots, vector
-from rafters.engine.operand import Config as Config
-from rafters.engine.operand import Layout as Layout
-from rafters.engine.operand import Operand as Operand
-from rafters.engine.operand import alignment as alignment
-from rafters.engine.summing import is_summed, summed
-from rafters.engine.tiling import tiled
+from rafters.engine.layouts import geometry
+from rafters.engine.layouts.form import COLUMN, FLAT, LINEAR, POINT, ROW, ROWS, TILE, Form, Slot
+from rafters.engine.layouts.geometry import Domain, Shape, Strides
+from rafters.engine.layouts.operand import INT32_REACH, MAX_DIMENSIONS, Argument, divisor, slots, vector
+from rafters.engine.layouts.operand import Config as Config
+from rafters.engine.layouts.operand import Layout as Layout
+from rafters.engine.layouts.operand import Operand as Operand
+from rafters.engine.layouts.operand import alignment as alignment
+from rafters.engine.layouts.summing import is_summed, summed
+from rafters.engine.layouts.tiling import tiled
 from rafters.errors import ArgumentError
 
 

@@ -14,7 +14,7 @@ import torch
 
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
-from rafters.engine.form import row_kind
+from rafters.engine.layouts.form import row_kind
 from rafters.engine.spec import TENSOR, Output, Spec, View
 from rafters.errors import BodyError, RaftersError
 from rafters.operator.text import function_of

@@ -11,7 +11,7 @@ import torch
 
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 
-# Names of its own begin with _, which no parameter of an op may. See operator/gate.py for the questions.
+# Names of its own begin with _, which no parameter of an op may. See operator/calls/gate.py for the questions.
 #
 # A call is answered by the first of these that knows it:
 #   the latest plan, whose own check of the tensors is one call into PyTorch;

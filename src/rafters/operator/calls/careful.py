@@ -12,7 +12,7 @@ import torch
 from rafters.engine.call import check_number
 from rafters.engine.results import result_names
 from rafters.errors import ArgumentError, argument_error
-from rafters.operator import call_text
+from rafters.operator.calls import call_text
 
 _CAREFUL = """\
 def make(_run, _slow, _refuse, _check, _check_number, _bump, {names}):

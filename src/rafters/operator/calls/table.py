@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from rafters.engine.family import Family, Open
-from rafters.operator import gate
+from rafters.operator.calls import gate
 
 GENERATION = 4096  # keys
 CLASSES = 512  # classes of calls whose leading sizes are open
@@ -28,7 +28,7 @@ class Entry:
 
     `check` says of a call's tensors alone whether they are of this kind (None: not yet made), `constants` are the compile-time values.
     `free`: no tensor of the kind requires a gradient, so that gradients need not be off. `rules`: how such calls are differentiated,
-    by which of their arguments (operator/gradient.py).
+    by which of their arguments (operator/derivatives/gradient.py).
     """
 
     __slots__ = ("check", "constants", "family", "free", "rules", "run", "size")

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rafters.engine import geometry
-from rafters.engine.form import COLUMN, POINT, ROW, ROWS, STRIDED, SUMMED, TILE, Form, Slot
-from rafters.engine.geometry import Domain, Shape, Strides
-from rafters.engine.operand import Config, Layout, Operand, Partial, next_power_of_two, slots, vector
-from rafters.engine.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, tile_arguments
+from rafters.engine.layouts import geometry
+from rafters.engine.layouts.form import COLUMN, POINT, ROW, ROWS, STRIDED, SUMMED, TILE, Form, Slot
+from rafters.engine.layouts.geometry import Domain, Shape, Strides
+from rafters.engine.layouts.operand import Config, Layout, Operand, Partial, next_power_of_two, slots, vector
+from rafters.engine.layouts.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, tile_arguments
 
 
 # Found on an H200 (docs/measuring.md, "Gradients of broadcast arguments"); constants, so that the order of a sum is that of any device.

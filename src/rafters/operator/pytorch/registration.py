@@ -16,10 +16,11 @@ import torch
 from rafters.dtypes import category
 from rafters.engine.spec import INDEX, SCALAR, TENSOR, Parameter, Spec
 from rafters.errors import BodyError
-from rafters.operator import compiled, fingerprint, gate, sharding
-from rafters.operator.forward import forward_mode
-from rafters.operator.gradient import differentiable
-from rafters.operator.own_backward import torch_form
+from rafters.operator.calls import gate
+from rafters.operator.derivatives.forward import forward_mode
+from rafters.operator.derivatives.gradient import differentiable
+from rafters.operator.derivatives.own_backward import torch_form
+from rafters.operator.pytorch import compiled, fingerprint, sharding
 
 _KINDS = {float: "Scalar", int: "SymInt", bool: "bool", str: "str"}
 _taken: dict[str, tuple[str, torch.library.Library, weakref.ref[Any]]] = {}

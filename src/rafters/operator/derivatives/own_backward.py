@@ -8,7 +8,7 @@ import torch
 
 from rafters.engine.spec import TENSOR, Spec
 from rafters.errors import BodyError, RaftersError
-from rafters.operator.derive import cotangent_names
+from rafters.operator.derivatives.derive import cotangent_names
 
 
 class Shape:

@@ -8,12 +8,12 @@ import torch
 from rafters.dtypes import dtype_name
 from rafters.engine import variant
 from rafters.engine.call import resolve
-from rafters.engine.facts import Facts, facts
-from rafters.engine.form import COLUMN, TILE
-from rafters.engine.layout import Layout
+from rafters.engine.layouts.form import COLUMN, TILE
+from rafters.engine.layouts.layout import Layout
 from rafters.engine.prepare import prepare
 from rafters.engine.results import outputs_of
 from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, Spec
+from rafters.engine.study.facts import Facts, facts
 from rafters.engine.target import Target
 from rafters.errors import RaftersError
 

@@ -8,13 +8,13 @@ import torch
 
 from rafters.engine import prepare, variant
 from rafters.engine.call import resolve
-from rafters.engine.facts import Facts, facts
-from rafters.engine.form import LINEAR
-from rafters.engine.layout import Config, Layout
+from rafters.engine.layouts.form import LINEAR
+from rafters.engine.layouts.layout import Config, Layout
 from rafters.engine.results import common_device, outputs_of
 from rafters.engine.runner import kernel_runner
 from rafters.engine.spec import Spec
 from rafters.engine.stages import Stage
+from rafters.engine.study.facts import Facts, facts
 from rafters.engine.target import Target, device_target
 from rafters.errors import ArgumentError
 

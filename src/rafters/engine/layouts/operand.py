@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from rafters.engine.form import COLUMN, TILE, Form, Slot
-from rafters.engine.geometry import Shape, Strides
+from rafters.engine.layouts.form import COLUMN, TILE, Form, Slot
+from rafters.engine.layouts.geometry import Shape, Strides
 
 MAX_DIMENSIONS = 8
 MAX_ROW = 1 << 20  # Triton's largest tile

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rafters.engine import geometry
-from rafters.engine.form import COLUMN, POINT, ROW, ROWS, STRIDED, TILE, TILED, WHOLE_ROWS, Form, Slot, row_kind
-from rafters.engine.geometry import Domain, Shape, Strides
-from rafters.engine.operand import (
+from rafters.engine.layouts import geometry
+from rafters.engine.layouts.form import COLUMN, POINT, ROW, ROWS, STRIDED, TILE, TILED, WHOLE_ROWS, Form, Slot, row_kind
+from rafters.engine.layouts.geometry import Domain, Shape, Strides
+from rafters.engine.layouts.operand import (
     INT32_REACH,
     MAX_ROW,
     Argument,

@@ -1,7 +1,7 @@
 """The gradient of an op, as autograd sees it: saved are inputs alone, and of these only what the gradient depends on.
 
-The backward is an op of its own (operator/derive.py), so what it gives can be differentiated, compiled and sharded again. Where an op
-has no derived backward, PyTorch takes the derivative of its torch form, recomputed from the saved inputs.
+The backward is an op of its own (operator/derivatives/derive.py), so what it gives can be differentiated, compiled and sharded again.
+Where an op has no derived backward, PyTorch takes the derivative of its torch form, recomputed from the saved inputs.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,9 +12,9 @@ import torch
 
 from rafters.engine.spec import Spec
 from rafters.errors import RaftersError
-from rafters.operator import own_backward as own
-from rafters.operator import sharding
-from rafters.operator.derive import Derivative, connected, derivative
+from rafters.operator.derivatives import own_backward as own
+from rafters.operator.derivatives.derive import Derivative, connected, derivative
+from rafters.operator.pytorch import sharding
 
 
 @dataclass(frozen=True, eq=False)

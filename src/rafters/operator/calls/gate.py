@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
-# The names that the generated call function uses; see operator/call_text.py.
+# The names that the generated call function uses; see operator/calls/call_text.py.
 NAMES: dict[str, Any] = {
     "_is_compiling": torch.compiler.is_dynamo_compiling,  # other tracers are modes
     "_transforms": torch._C._are_functorch_transforms_active,

@@ -13,12 +13,12 @@ import torch
 
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
-from rafters.engine.geometry import contiguous_strides
+from rafters.engine.layouts.geometry import contiguous_strides
 from rafters.engine.prepare import trace_call
 from rafters.engine.spec import SCALAR, Spec
 from rafters.errors import BodyError
-from rafters.operator.fingerprint import Fingerprint
 from rafters.operator.from_body import FromBody
+from rafters.operator.pytorch.fingerprint import Fingerprint
 from rafters.operator.traced import float_tensor
 from rafters.trace.graph import name_of
 

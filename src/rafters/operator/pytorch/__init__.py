@@ -1,0 +1,1 @@
+"""What PyTorch has to know of an op: schemas, fake functions, torch.compile, sharding, pickling."""
