@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -58,7 +59,9 @@ def test_the_kernel_that_is_timed_is_the_one_that_was_chosen(monkeypatch: pytest
     launched: list[tuple[object, ...]] = []
     monkeypatch.setattr(study, "common_device", lambda *_: torch.device("cuda", 0))
     monkeypatch.setattr(study, "device_target", lambda _: SM_90)
-    monkeypatch.setattr(study, "kernel_runner", lambda *arguments: launched.append(arguments) or torch.add)
+    monkeypatch.setattr(
+        study, "kernel_runner", lambda *arguments: launched.append(arguments) or SimpleNamespace(run=lambda: torch.add)
+    )
     x = torch.randn(4097).bfloat16()
     _, read_off = study.runner(ops.add.spec, {"x": x, "y": x.clone()}, Choice(MASKED, 2048, 8))
     (_, _, _, _, (stage,), (found,), *_), *rest = launched
