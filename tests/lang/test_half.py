@@ -11,9 +11,7 @@ import torch
 
 import rafters
 from rafters import lang, ops
-from rafters.engine import plan
-from rafters.engine.call import resolve
-from rafters.engine.target import Target
+from rafters.testing.kernels import prepare
 from rafters.trace.names import for_triton
 
 pytest.importorskip("triton")
@@ -106,10 +104,7 @@ def test_compiles_everywhere(name):
 
 
 def prepared(op, dtypes):
-    arguments = {p.name: torch.empty(1024, dtype=d, device="meta") for p, d in zip(op.spec.parameters, dtypes, strict=True)}
-    resolved = resolve(op.spec, arguments)
-    (made, _), _ = plan.prepare(op.spec, resolved, plan.outputs_of(op.spec, resolved), arguments, (), Target(*SM90), False)
-    return made
+    return prepare(op, [torch.empty(1024, dtype=d, device="meta") for d in dtypes]).recipe
 
 
 @rafters.elementwise(name="test_half::through_the_package")
@@ -141,11 +136,7 @@ def test_a_row_kernel_takes_the_half_words():
         return e / lang.row_sum(e)
 
     for dtype, wanted in ((torch.bfloat16, True), (torch.float32, False)):
-        arguments = {"x": torch.empty(8, 256, dtype=dtype, device="meta")}
-        resolved = resolve(soft.spec, arguments)
-        (made, _), _ = plan.prepare(
-            soft.spec, resolved, plan.outputs_of(soft.spec, resolved), arguments, (), Target(*SM90), False
-        )
+        made = prepare(soft, [torch.empty(8, 256, dtype=dtype, device="meta")]).recipe
         assert ("ex2.approx" in compile_recipe(made).asm["ptx"]) is wanted
 
 

@@ -13,6 +13,9 @@ from rafters.trace import body as bodies
 from rafters.trace.graph import POINT, REDUCTIONS, SHAPES, TILE, Graph, alone, name_of, trace_function
 from rafters.trace.write import body_text
 
+# PyTorch counts these as elementary; each has a formula.
+_APART = (torch.ops.aten.gelu, torch.ops.aten.elu, torch.ops.aten.hardtanh, torch.ops.aten.leaky_relu, torch.ops.aten.hypot)
+
 
 def from_torch(function: Callable[..., Any] | None = None, /, *, name: str | None = None) -> Any:
     """An op from a pointwise function of torch operations; a decorator, or called with the function.
@@ -74,7 +77,7 @@ def _traced(function: Callable[..., Any], described: bodies.Body) -> Graph:
         return tuple(m.expand(SHAPES[TILE]) for m in made)
 
     try:
-        graph = trace_function(run, tensors, mutates=True)
+        graph = trace_function(run, tensors, mutates=True, also=_APART)
     except BodyError:
         raise
     except Exception as problem:

@@ -139,14 +139,19 @@ def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: di
 
 
 def trace_function(
-    function: Callable[..., tuple[torch.Tensor, ...]], tensors: dict[str, tuple[torch.dtype, str]], mutates: bool = False
+    function: Callable[..., tuple[torch.Tensor, ...]],
+    tensors: dict[str, tuple[torch.dtype, str]],
+    mutates: bool = False,
+    also: tuple[Any, ...] = (),
 ) -> Graph:
-    """The graph of a function of tensors. `mutates`: it may write into its intermediate values (some rules of autograd do)."""
+    """The graph of a function of tensors. `mutates`: it may write into its intermediate values (some rules of autograd do); `also`:
+    operations that count among PyTorch's core, to be taken apart as well.
+    """
     from torch.fx.experimental.proxy_tensor import make_fx
 
     with _tracing, alone():
         examples = [torch.zeros(SHAPES[kind], dtype=dtype, device="cpu") for dtype, kind in tensors.values()]
-        rules = _decompositions()
+        rules = _decompositions(also)
         pure: Any = torch.func.functionalize(function, remove="mutations_and_views") if mutates else function
         module = make_fx(pure, tracing_mode="fake", decomposition_table=rules)(*examples)
         _clean(module)
@@ -154,13 +159,12 @@ def trace_function(
 
 
 @functools.cache
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """PyTorch's own formulas for what is no word of the language: its core set, and functions that count as core themselves."""
+def _decompositions(also: tuple[Any, ...]) -> dict[Any, Callable[..., Any]]:
+    """PyTorch's own formulas for what is no word of the language."""
     from torch._decomp import core_aten_decompositions, get_decompositions
 
-    aten = torch.ops.aten
     rules = {op: rule for op, rule in core_aten_decompositions().items() if op._schema.name not in WHOLE}
-    return rules | get_decompositions([aten.gelu, aten.elu, aten.hardtanh, aten.leaky_relu, aten.hypot])
+    return rules | get_decompositions(list(also))
 
 
 def _check_reductions(body: Body, module: torch.fx.GraphModule, rowwise: bool) -> None:

@@ -30,7 +30,7 @@ def __call__(_self, {signature}, *, out=None):
             try:
                 _entry = _plans.get(({key},))
             except RuntimeError:  # a tensor without an address (sparse); what it is, is said below
-                _entry = None
+                return _self._slow(({passed},), None)
             if _entry is not None:
                 {remember}if {gradient} and _grad_enabled():
                     return _self._record(_entry, {passed})
