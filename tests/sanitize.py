@@ -63,7 +63,10 @@ def call_all(names: list[str]) -> int:
                 made = op(*leaves)
                 total = sum(r.float().sum() for r in (made if isinstance(made, tuple) else (made,)) if r.requires_grad)
                 total.backward()
-            torch.cuda.synchronize()
+            try:
+                torch.cuda.synchronize()
+            except RuntimeError as problem:
+                raise RuntimeError(f"{name}: {label}: {problem}") from problem
             for result in several:
                 result.cpu()  # reads every element: one that was not written is found by initcheck
             count += 1
@@ -89,7 +92,8 @@ def watched(program: str, tool: str, names: list[str]) -> tuple[str, str, float]
     """("clean", "3 errors" or what went wrong; the output; seconds)."""
     start = time.perf_counter()
     command = [program, "--tool", tool, "--error-exitcode", "9", "--print-limit", "20", sys.executable, __file__, "--calls"]
-    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    # Each launch is waited for: CUDA 13's cudaFree need not wait for a kernel that still reads what is freed.
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "CUDA_LAUNCH_BLOCKING": "1"}
     done = subprocess.run([*command, "--ops", ",".join(names)], env=environment, capture_output=True, text=True, check=False)
     output, seconds = done.stdout + done.stderr, time.perf_counter() - start
     found = SUMMARY.findall(output)

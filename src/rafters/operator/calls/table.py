@@ -99,8 +99,9 @@ class Table:
     def watch(self, entry: Entry, tensors: Sequence[torch.Tensor], constants: tuple[Any, ...]) -> None:
         """Makes the entry's own check from a call that found it by its key."""
         entry.constants = constants
-        if entry.family is not None:
-            entry.run, entry.family = entry.family.run((entry.size,)), None
+        family = entry.family  # read once: another thread may be here as well
+        if family is not None:
+            entry.run, entry.family = family.run((entry.size,)), None
         entry.free = not any(t.requires_grad for t in tensors)
         entry.check = gate.tensor_check(tensors) or never
 
