@@ -126,25 +126,31 @@ def kernel_text(
     return codegen.module_text(spec.name, laid.form, compute_rows, title, __version__), None
 
 
-def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tracing.Graph:
-    """The graph of the body for the dtypes (and, row-wise, the kinds) of a call."""
+def traced_values(
+    spec: Spec, resolved: Resolved, arguments: dict[str, Any]
+) -> tuple[dict[str, tuple[torch.dtype, str]], dict[str, Any]]:
+    """What a trace of a call takes: dtype and kind of every value; compile-time values, and None for optionals that are absent."""
     pieces = {p.name: p for p in resolved.inputs}
-    inputs: dict[str, tuple[torch.dtype, str]] = {}
+    values: dict[str, tuple[torch.dtype, str]] = {}
     constants: dict[str, Any] = {}
     for parameter in spec.body.parameters:
         argument = spec.views[parameter.name].source if parameter.name in spec.views else parameter.name
-        if parameter.kind == "constexpr":
-            constants[parameter.name] = arguments[parameter.name]
-        elif arguments[argument] is None:
-            constants[parameter.name] = None
+        if parameter.kind == "constexpr" or arguments[argument] is None:
+            constants[parameter.name] = arguments[argument]
         else:
             piece = pieces.get(parameter.name)
             kind = POINT if piece is None else row_kind(piece.shape, resolved.shape) if spec.rowwise else TILE
-            inputs[parameter.name] = (resolved.values[parameter.name], kind)
+            values[parameter.name] = (resolved.values[parameter.name], kind)
+    return values, constants
+
+
+def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tracing.Graph:
+    """The graph of the body for the dtypes (and, row-wise, the kinds) of a call."""
+    values, constants = traced_values(spec, resolved, arguments)
     # by their text: 1, 1.0 and True are equal to Python, and so are 0.0 and -0.0
-    key = (tuple(inputs.items()), repr(constants))
+    key = (tuple(values.items()), repr(constants))
     if key not in spec.memory:
-        spec.memory[key] = tracing.trace(spec.body, inputs, constants, spec.rowwise)
+        spec.memory[key] = tracing.trace(spec.body, values, constants, spec.rowwise)
     graph: tracing.Graph = spec.memory[key]
     return graph
 

@@ -4,7 +4,7 @@ Generated, because a generic call (loops over arguments, inspect.bind) costs sev
 microsecond goes: docs/host_cost.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -185,9 +185,9 @@ def functions(name: str, parameters: Sequence[Parameter], names: dict[str, Any],
         gradient_or_number="("
         + " or ".join(f"(_isinstance({p.name}, _Tensor) and {p.name}.requires_grad)" for p in tensors)
         + ")",
-        key=", ".join(_key_terms(parameters)),
-        any_key=", ".join(_any_key_terms(parameters)),
-        size_key=", ".join(_size_key_terms(parameters)),
+        key=_terms(parameters, _plain_term),
+        any_key=_terms(parameters, _any_term),
+        size_key=_terms(parameters, _size_term),
         first=next((p.name for p in tensors if not p.optional), tensors[0].name),
     )
     space = dict(names)
@@ -228,43 +228,28 @@ def _scalar_terms(p: Parameter) -> list[str]:
     return [f"_type({p.name})"] + ([_is_short(p.name)] if p.type is int else [])
 
 
-def _key_terms(parameters: Sequence[Parameter]) -> list[str]:
-    """What a plan depends on: all that is known of a tensor but its data, the value of what is compiled in, the width of an integer."""
-    terms = []
-    for p in parameters:
-        t = p.name
-        if p.kind in (CONSTEXPR, SCALAR):
-            terms += _scalar_terms(p)
-        else:
-            facts = [f"{t}.dtype", f"{t}.shape", f"{t}.stride()", f"{t}.data_ptr() & 15", f"{t}.device"]
-            terms += [f"None if {t} is None else ({', '.join(facts)})"] if p.optional else facts
-    return terms
+def _terms(parameters: Sequence[Parameter], of_tensor: Callable[[str, Parameter], list[str]]) -> str:
+    """A key: what is known of the numbers, and of each tensor what `of_tensor(its name, its parameter)` says."""
+    return ", ".join(t for p in parameters for t in (
+        _scalar_terms(p) if p.kind in (CONSTEXPR, SCALAR) else of_tensor(p.name, p)))  # fmt: skip
 
 
-def _size_key_terms(parameters: Sequence[Parameter]) -> list[str]:
+def _plain_term(t: str, p: Parameter) -> list[str]:
+    """All that is known of a tensor but its data."""
+    facts = [f"{t}.dtype", f"{t}.shape", f"{t}.stride()", f"{t}.data_ptr() & 15", f"{t}.device"]
+    return [f"None if {t} is None else ({', '.join(facts)})"] if p.optional else facts
+
+
+def _size_term(t: str, p: Parameter) -> list[str]:
     """The same but for the first dimension of the tensors that have the first one's."""
-    terms = []
-    for p in parameters:
-        t = p.name
-        if p.kind in (CONSTEXPR, SCALAR):
-            terms += _scalar_terms(p)
-        else:
-            own = f"{t}.shape[1:], {t}.stride(), ({t}.shape[:1] == _lead and {t}.dim() == _rank) or {t}.shape[:1]"
-            terms.append(f"None if {t} is None else " * p.optional + f"({t}.dtype, {own}, {t}.data_ptr() & 15, {t}.device)")
-    return terms
+    own = f"{t}.shape[1:], {t}.stride(), ({t}.shape[:1] == _lead and {t}.dim() == _rank) or {t}.shape[:1]"
+    return [f"None if {t} is None else " * p.optional + f"({t}.dtype, {own}, {t}.data_ptr() & 15, {t}.device)"]
 
 
-def _any_key_terms(parameters: Sequence[Parameter]) -> list[str]:
-    """The same for arguments that need not be tensors: a number in a tensor's place is passed, not compiled in."""
-    terms = []
-    for p in parameters:
-        t = p.name
-        if p.kind in (CONSTEXPR, SCALAR):
-            terms += _scalar_terms(p)
-        else:
-            number = f"(_type({t}), _isinstance({t}, _int) and {_is_short(t)})"
-            terms.append(f"_facts({t}) if _isinstance({t}, _Tensor) else {number}")
-    return terms
+def _any_term(t: str, _p: Parameter) -> list[str]:
+    """The same for what need not be a tensor: a number in a tensor's place is passed, not compiled in."""
+    number = f"(_type({t}), _isinstance({t}, _int) and {_is_short(t)})"
+    return [f"_facts({t}) if _isinstance({t}, _Tensor) else {number}"]
 
 
 def may_be_negative(tensors: Sequence[Any]) -> list[int]:

@@ -14,13 +14,13 @@ import torch
 
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
-from rafters.engine.layouts.form import row_kind
+from rafters.engine.prepare import traced_values
 from rafters.engine.spec import TENSOR, Output, Spec, View
 from rafters.errors import BodyError, RaftersError
 from rafters.operator.text import function_of
 from rafters.trace import body as bodies
 from rafters.trace.derivative import Typed, connections, vjp
-from rafters.trace.graph import POINT, TILE, Graph
+from rafters.trace.graph import TILE, Graph
 from rafters.trace.write import body_text, passed_on, used_inputs
 
 _lock = threading.RLock()
@@ -92,29 +92,11 @@ def derivable(spec: Spec) -> str:
     return ""
 
 
-def values_of(spec: Spec, arguments: dict[str, Any]) -> tuple[Typed, dict[str, Any]]:
-    """What a trace of such a call takes: dtypes and kinds of the values, compile-time values."""
-    resolved = resolve(spec, arguments)
-    pieces = {p.name: p for p in resolved.inputs}
-    typed: Typed = {}
-    constants: dict[str, Any] = {}
-    for p in spec.body.parameters:
-        source = spec.views[p.name].source if p.name in spec.views else p.name
-        if p.kind == bodies.CONSTEXPR or arguments[source] is None:
-            constants[p.name] = arguments[source]
-        elif p.name not in pieces:
-            typed[p.name] = (resolved.values[p.name], POINT)
-        else:
-            kind = row_kind(pieces[p.name].shape, resolved.shape) if spec.rowwise else TILE
-            typed[p.name] = (resolved.values[p.name], kind)
-    return typed, constants
-
-
 def connected(spec: Spec, arguments: dict[str, Any]) -> tuple[frozenset[str], ...] | None:
     """For each result the arguments that it has a derivative by; None where only PyTorch can tell (a `reference=`)."""
     if spec.reference is not None:
         return None
-    typed, constants = values_of(spec, arguments)
+    typed, constants = traced_values(spec, resolve(spec, arguments), arguments)
     key = ("connections", tuple(typed.items()), repr(constants))
     if key not in spec.memory:
         found = iter(connections(spec.body, typed, constants))
@@ -128,9 +110,9 @@ def derivative(spec: Spec, arguments: dict[str, Any], wanted: tuple[str, ...], l
     """The derivative for arguments like these; None where the op has no derived one. Traced once a kind of call."""
     if derivable(spec):
         return None
-    typed, constants = values_of(spec, arguments)
-    common = resolve(spec, arguments).common
-    if common in FLOAT8 or any(arguments[name].dtype in FLOAT8 for name in wanted):
+    resolved = resolve(spec, arguments)
+    typed, constants = traced_values(spec, resolved, arguments)
+    if resolved.common in FLOAT8 or any(arguments[name].dtype in FLOAT8 for name in wanted):
         return None
     key = ("vjp", wanted, live, tuple(typed.items()), repr(constants))
     found: Derivative | None = spec.memory.get(key)
@@ -190,13 +172,24 @@ def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str
     read = _read(spec, whole.typed, wanted)
     cotangents: Typed = dict.fromkeys(whole.cotangents, whole.typed[read[0]])
     graph = vjp(spec.body, whole.typed, whole.constants, cotangents, whole.live, read)
-    used = set(used_inputs(graph)) | {whole.cotangents[0]}
-    numbers = {p.name: p.type.__name__ for p in spec.body.parameters if p.kind == bodies.SCALAR}
-    parameters = [f"{n}: {numbers[n]}" if n in numbers else n for n in graph.inputs if n in used]
+    used = needed_inputs(graph, whole.cotangents[0])
+    parameters = declared_parameters(spec, used)
     doc = f"Gradient of {spec.namespace}::{spec.name} for {', '.join(wanted)}."
     text = body_text(name, graph, parameters, [free_name(f"grad_{p}", spec) for p in read], doc)
-    views = {p: spec.views[p] for p in graph.inputs if p in used and p in spec.views and spec.views[p] != View(p)}
+    views = {p: spec.views[p] for p in used if p in spec.views and spec.views[p] != View(p)}
     return text, {"views": views, "outputs": tuple(_output(spec.views[p]) for p in read)}
+
+
+def needed_inputs(graph: Graph, first: str) -> list[str]:
+    """The inputs that a derived body takes: those it depends on, and its first one, which gives it a domain."""
+    used = set(used_inputs(graph)) | {first}
+    return [name for name in graph.inputs if name in used]
+
+
+def declared_parameters(spec: Spec, names: Sequence[str]) -> list[str]:
+    """`x`, or `alpha: float` of a number, as a body declares them."""
+    numbers = {p.name: p.type.__name__ for p in spec.body.parameters if p.kind == bodies.SCALAR}
+    return [f"{name}: {numbers[name]}" if name in numbers else name for name in names]
 
 
 def _read(spec: Spec, typed: Typed, wanted: Sequence[str]) -> list[str]:

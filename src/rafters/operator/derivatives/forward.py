@@ -11,11 +11,19 @@ from torch.autograd import forward_ad
 
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
+from rafters.engine.prepare import traced_values
 from rafters.engine.spec import Output, Spec, View
-from rafters.operator.derivatives.derive import connected, derivable, free_name, op_of, spelled, values_of
-from rafters.trace import body as bodies
+from rafters.operator.derivatives.derive import (
+    connected,
+    declared_parameters,
+    derivable,
+    free_name,
+    needed_inputs,
+    op_of,
+    spelled,
+)
 from rafters.trace.derivative import jvp
-from rafters.trace.write import body_text, used_inputs
+from rafters.trace.write import body_text
 
 
 def forward_mode(op: Any, arguments: Sequence[Any]) -> Any:
@@ -58,7 +66,7 @@ def tangent_op(
     spec: Spec, arguments: dict[str, Any], moved: tuple[str, ...], live: Sequence[int], dtypes: Sequence[torch.dtype]
 ) -> Any:
     """The op that gives the tangents of the results `live` from those of the arguments `moved`."""
-    typed, constants = values_of(spec, arguments)
+    typed, constants = traced_values(spec, resolve(spec, arguments), arguments)
     key = ("jvp", moved, tuple(live), tuple(dtypes), tuple(typed.items()), repr(constants))
     if key in spec.memory:
         return spec.memory[key]
@@ -68,14 +76,12 @@ def tangent_op(
     graph = jvp(spec.body, typed, constants, read, live)
 
     def write(name_: str) -> tuple[str, dict[str, Any]]:
-        used = set(used_inputs(graph)) | {next(iter(read.values()))}
-        numbers = {p.name: p.type.__name__ for p in spec.body.parameters if p.kind == bodies.SCALAR}
-        parameters = [f"{n}: {numbers[n]}" if n in numbers else n for n in graph.inputs if n in used]
+        used = needed_inputs(graph, next(iter(read.values())))
         outputs = [free_name("tangent_out" if len(spec.results) == 1 else f"tangent_out{i}", spec) for i in live]
         doc = f"Tangent of {spec.namespace}::{spec.name} along {', '.join(moved)}."
-        text = body_text(name_, graph, parameters, outputs, doc)
+        text = body_text(name_, graph, declared_parameters(spec, used), outputs, doc)
         sources = {t: View(free_name(f"tangent_{spec.views[p].source}", spec), spec.views[p].part) for p, t in read.items()}
-        views = {n: (spec.views | sources)[n] for n in graph.inputs if n in used and n in spec.views | sources}
+        views = {n: (spec.views | sources)[n] for n in used if n in spec.views | sources}
         sums = [spec.results[i][0].sum_to for i in live]
         outputs_ = tuple(Output(dtype, sum_to=to) for dtype, to in zip(dtypes, sums, strict=True))
         return text, {"views": {n: v for n, v in views.items() if v != View(n)}, "outputs": outputs_}

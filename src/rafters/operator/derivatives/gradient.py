@@ -14,7 +14,6 @@ from rafters.engine.spec import Spec
 from rafters.errors import RaftersError
 from rafters.operator.derivatives import own_backward as own
 from rafters.operator.derivatives.derive import Derivative, connected, derivative
-from rafters.operator.pytorch import sharding
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,24 +135,13 @@ def _is_batched(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and torch._C._functorch.is_legacy_batchedtensor(value)
 
 
-class _Shape:
-    """What is kept of a tensor whose values the gradient does not depend on."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
-        self.zero = sharding.zero_of(tensor)
-
-
 def _shape_of(value: Any) -> Any:
-    return _Shape(value) if isinstance(value, torch.Tensor) else value
+    return own.Shape(value) if isinstance(value, torch.Tensor) else value
 
 
 def _stand_in(value: Any) -> Any:
-    """One element, repeated: it has the shape and dtype that a gradient is to have, and is not read."""
-    if not isinstance(value, _Shape):
-        return value
-    zero = torch.zeros((), dtype=value.dtype, device=value.device) if value.zero is None else value.zero
-    return zero.expand(value.shape)
+    """It has the shape and dtype that a gradient is to have, and is not read."""
+    return value.zeros() if isinstance(value, own.Shape) else value
 
 
 def _derived(

@@ -9,6 +9,7 @@ import torch
 from rafters.engine.spec import TENSOR, Spec
 from rafters.errors import BodyError, RaftersError
 from rafters.operator.derivatives.derive import cotangent_names
+from rafters.operator.pytorch import sharding
 
 
 class Shape:
@@ -16,10 +17,12 @@ class Shape:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape, self.dtype, self.device = tensor.shape, tensor.dtype, tensor.device
+        self.zero = sharding.zero_of(tensor)
 
     def zeros(self) -> torch.Tensor:
-        """One element, repeated."""
-        return torch.zeros((), dtype=self.dtype, device=self.device).expand(self.shape)
+        """One element, repeated; on the tensor's mesh where it is distributed."""
+        zero = torch.zeros((), dtype=self.dtype, device=self.device) if self.zero is None else self.zero
+        return zero.expand(self.shape)
 
 
 def parameters(spec: Spec) -> list[str]:
