@@ -156,3 +156,11 @@ def test_a_single_dimension_beyond_32_bits(what, x, y):
     layout = laid(ops.muladd, x, y, 2.0)
     for name, argument in layout.arguments.items():
         assert argument.wide or -(2**31) <= argument.value < 2**31, f"{name} = {argument.value} as int32"
+
+
+def test_a_written_row_is_not_repeated():
+    """One row of x for two slots: refused by name, not left to an IndexError."""
+    with pytest.raises(
+        ArgumentError, match=r"scatter_: argument 'slots': got shape \(2,\), wanted the first dimensions of the result"
+    ):
+        ops.scatter_(torch.ones(1, 1), torch.ones(3, 1), torch.tensor([0, 1]))

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 import rafters
 from rafters import lang
+from rafters.engine import family
 from rafters.engine import plan as plans
 from rafters.operator.calls.table import GENERATION, Entry, Table
+from rafters.testing.kernels import prepare
 
 
 @rafters.rowwise(name="t_plans::norm")
@@ -114,6 +116,37 @@ def test_a_compile_time_value_is_not_that_of_another_size(fake_gpu: FakeGPU):
             _, launches = run_and_record(fake_gpu, lambda: powered(x, 100 + k))  # noqa: B023
             assert [v for _, values in launches for v in values if v in (101, 102)] == [100 + k]
     powered.forget_plans()
+
+
+def test_eight_bit_numbers_go_as_they_lie(fake_gpu: FakeGPU):
+    """Triton 3.6's launcher reads a signed byte as an unsigned one and refuses what is below 0."""
+    for dtype in (torch.int8, torch.uint8):
+        x = torch.empty(10, dtype=dtype)
+        _, launches = run_and_record(fake_gpu, lambda: rafters.mul(x, -3))  # noqa: B023
+        assert 253 in launches[0][1]
+        assert -3 not in launches[0][1]
+    rafters.mul.forget_plans()
+
+
+@pytest.mark.parametrize("columns", [64, 4096])
+def test_the_grid_of_a_sum_follows_its_walk(columns):
+    """The rule that a family learns from one size gives the grid of every size with the same kernel."""
+    op = rafters.mul.backward_op(torch.empty(2, 2), torch.empty(2, 2))
+
+    def laid(rows):
+        x = torch.empty(rows, columns, dtype=torch.bfloat16, device="meta")
+        return prepare(op, (x, x, torch.empty(columns, dtype=torch.bfloat16, device="meta"))).layout
+
+    compared = 0
+    for rows in (700, 3000, 16384, 70_000):
+        one = laid(rows)
+        rule = family._grid(one, one.grid, rows)
+        for other in range(rows - rows // 4, rows + rows // 4, max(rows // 97, 1)):
+            another = laid(other)
+            if rule is not None and another.constants == one.constants:
+                assert rule((other,), other) == another.grid, (rows, other, one.constants)
+                compared += one.constants["STEPS"] > 1
+    assert compared > 20
 
 
 @pytest.mark.parametrize("name", [n for n in CALLS if n not in ("number", "scalars", *TWO_SIZES)])
