@@ -135,9 +135,11 @@ if {usual}_entry is not _plans.last:
                 """
 _REMEMBER_INTO = """\
 if _len(_given) == 1 and {usual}{present}_entry is not _self._plans.last_into:
-                    if _entry.check is None:
+                    if _entry.check is None and _entry is _self._plans.candidate:
                         _self._plans.watch(_entry, ({tensors}, *_given), ({constants}))
-                    _self._plans.last_into = _entry
+                    _self._plans.candidate = _entry
+                    if _entry.check is not None:
+                        _self._plans.last_into = _entry
                 """
 
 
