@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rafters.dtypes import TRITON_NAMES
-from rafters.engine import codegen, module
+from rafters.engine import codegen, mended, module
 from rafters.engine.launch import Start, launcher, load
 from rafters.engine.layouts.form import CONSTEXPR, NUMBER, Form
 from rafters.engine.layouts.layout import Layout
@@ -154,7 +154,6 @@ def compile_recipe(made: Recipe) -> Any:
     """The CompiledKernel of a recipe, for any target, with or without a device; asserts that every option took effect."""
     if not has_triton():
         raise module.no_triton()
-    import triton
     import triton.language as tl
     from triton.compiler import ASTSource
 
@@ -167,7 +166,7 @@ def compile_recipe(made: Recipe) -> Any:
     try:
         source = ASTSource(function, dict(made.signature), values, attributes)
         with _line_info(made.body):
-            compiled = triton.compile(source, target=made.target.triton(), options=chosen)
+            compiled = mended.compile_kernel(source, made.target.triton(), chosen)
     except OSError as problem:
         raise CompileError(
             f"{made.kernel}: Triton keeps compiled kernels in files and cannot write there ({problem}); "
