@@ -1,5 +1,6 @@
 """How calls find their plans: by their key, by the plan of another size; and what drops them."""
 
+import gc
 import threading
 
 import pytest
@@ -160,6 +161,29 @@ def test_new_sizes_are_not_planned_anew(fake_gpu: FakeGPU, name, monkeypatch):
         op(*make(n))
     assert len(built) < 80
     op.forget_plans()
+
+
+def test_a_size_that_is_met_once_leaves_nothing_behind(fake_gpu: FakeGPU, monkeypatch):
+    """Objects that stay make Python's collector run, which takes longer than the call; a size that comes back is remembered."""
+    rafters.mul.forget_plans()
+    rows = [(torch.empty(n, 40), torch.empty(40)) for n in (*range(2, 600), 601)]
+    for x, w in (rows[0], rows[-1], rows[1]):
+        rafters.mul(x, w)
+    slow, known = count_slow(monkeypatch), len(rafters.mul._plans)
+    fake_gpu.launches.clear()
+    gc.collect()
+    before = len(gc.get_objects())
+    for x, w in rows[2:-1]:
+        rafters.mul(x, w)
+    fake_gpu.launches.clear()
+    gc.collect()
+    assert len(gc.get_objects()) - before < 20
+    assert slow == []
+    assert len(rafters.mul._plans) == known
+    for x, w in (rows[50], rows[51], rows[50], rows[51]):
+        assert rafters.mul(x, w).shape == x.shape
+    assert len(rafters.mul._plans) == known + 2
+    rafters.mul.forget_plans()
 
 
 def test_200_row_counts_use_few_variants(fake_gpu: FakeGPU):

@@ -139,6 +139,9 @@ def _outermost(shape: Sequence[int], strides: Sequence[int], count: int) -> bool
     return all(s < step or n == 1 for s, n in zip(strides[count:], shape[count:], strict=True))
 
 
+SLOTS = 64  # sizes that a family remembers having met, by their remainder
+
+
 class Family:
     """The plans of one class of calls that launch one kernel."""
 
@@ -148,6 +151,7 @@ class Family:
         self.low = self.high = self._size
         self._rules: dict[str, Rule] | None = None  # of the constants that depend on the size; known from the second size on
         self.open: Callable[..., Any] | None = None  # f(n, *arguments), where one leading dimension varies
+        self._met = [0] * SLOTS
 
     def take(self, lead: Lead, plan: Any) -> bool:
         """Is this plan, of another size, of the family? If so, all sizes up to its own are."""
@@ -169,6 +173,19 @@ class Family:
     def reaches(self, size: int) -> bool:
         """Is a call of that many rows (in all leading dimensions together) known?"""
         return self._rules is not None and self.low <= size <= self.high
+
+    def spans(self, size: int) -> bool:
+        """Does `open` serve this size? One row is another kernel: its stride says nothing."""
+        return self.open is not None and self.low <= size <= self.high and size > 1
+
+    def again(self, size: int) -> bool:
+        """Was this size met lately? What is met once is not worth remembering: objects that stay make Python's collector run, which
+        takes longer than a call."""
+        slot = size % SLOTS
+        if self._met[slot] == size:
+            return True
+        self._met[slot] = size
+        return False
 
     def run(self, lead: Lead) -> Callable[..., Any]:
         """The function for leading sizes that it reaches to."""

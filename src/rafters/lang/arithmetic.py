@@ -8,6 +8,14 @@ from rafters.lang._float32 import copysign32
 INF = float("inf")
 
 
+def _tensors(*values):
+    """The values as tensors that torch takes side by side: beside those of a GPU, at most one 0-d tensor may be the CPU's."""
+    devices = [v.device for v in values if isinstance(v, torch.Tensor)]
+    device = next((d for d in devices if d.type != "cpu"), devices[0])
+    made = [v if isinstance(v, torch.Tensor) else torch.tensor(v, device=device) for v in values]
+    return made if sum(v.device != device for v in made) < 2 else [v.to(device) for v in made]
+
+
 @helper
 def _real(x):
     """`x` in the type that float maths is done in: float64 stays, all else (integers, half types) becomes float32."""
@@ -95,7 +103,7 @@ def fma(x, y, z):
 
 
 def _lerp_meaning(start, end, weight):
-    a, b, w = (v if isinstance(v, torch.Tensor) else torch.tensor(v) for v in (start, end, weight))
+    a, b, w = _tensors(start, end, weight)
     dtype = torch.promote_types(torch.promote_types(a.dtype, b.dtype), w.dtype)
     return torch.lerp(a.to(dtype), b.to(dtype), w.to(dtype))
 

@@ -3,21 +3,15 @@
 import torch
 
 from rafters.lang._define import define, tl
-from rafters.lang.arithmetic import _beside
-
-
-def _tensors(*values):
-    """The values as tensors on one device, so that torch takes numbers and tensors side by side."""
-    device = next(v.device for v in values if isinstance(v, torch.Tensor))
-    return [v if isinstance(v, torch.Tensor) else torch.tensor(v, device=device) for v in values]
+from rafters.lang.arithmetic import _beside, _tensors
 
 
 def _clamp_meaning(x, min=None, max=None):
     if min is None and max is None:
         return x
     if isinstance(min, torch.Tensor) or isinstance(max, torch.Tensor):
-        min = None if min is None else _tensors(x, min)[1]
-        max = None if max is None else _tensors(x, max)[1]
+        given = iter(_tensors(*(v for v in (x, min, max) if v is not None)))
+        x, min, max = (None if v is None else next(given) for v in (x, min, max))
     return torch.clamp(x, min, max)
 
 

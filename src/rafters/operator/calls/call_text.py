@@ -38,9 +38,12 @@ def __call__(_self, {signature}, *, out=None):
             if {floating}:
                 _families = _plans.sizes.get(_size_key({passed}))
                 if _families and not ({gradient} and _grad_enabled()):
-                    _entry = _plans.resized(({key},), {first}.shape[0], _families)
-                    if _entry is not None:
-                        return _entry.run({passed})
+                    _n = {first}.shape[0]
+                    for _family in _families:
+                        if _family.spans(_n):
+                            if _family.again(_n):
+                                _plans.keep_size(({key},), _n, _family)
+                            return _family.open(_n, {passed})
                 return _self._slow(({passed},), None)
     {latest_into}return _other(_self, {passed}, out)
 

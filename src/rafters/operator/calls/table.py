@@ -5,7 +5,6 @@ look-up and no bookkeeping, and what was not used for a generation is dropped. E
 worst a plan is made twice), so that a look-up takes no lock.
 """
 
-import functools
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -31,11 +30,10 @@ class Entry:
     by which of their arguments (operator/derivatives/gradient.py).
     """
 
-    __slots__ = ("check", "constants", "family", "free", "rules", "run", "size")
+    __slots__ = ("check", "constants", "free", "rules", "run")
 
-    def __init__(self, run: Callable[..., Any], family: Family | None = None, size: int = 0) -> None:
+    def __init__(self, run: Callable[..., Any]) -> None:
         self.run = run
-        self.family, self.size = family, size  # of a new size: `run` computes from it what depends on it, until it is met again
         self.check: Callable[..., bool] | None = None
         self.constants: tuple[Any, ...] = ()
         self.free = True
@@ -99,20 +97,12 @@ class Table:
     def watch(self, entry: Entry, tensors: Sequence[torch.Tensor], constants: tuple[Any, ...]) -> None:
         """Makes the entry's own check from a call that found it by its key."""
         entry.constants = constants
-        family = entry.family  # read once: another thread may be here as well
-        if family is not None:
-            entry.run, entry.family = family.run((entry.size,)), None
         entry.free = not any(t.requires_grad for t in tensors)
         entry.check = gate.tensor_check(tensors) or never
 
-    def resized(self, key: Any, size: int, families: Sequence[Family]) -> Entry | None:
-        """The entry of a new size, by a key that leaves only the size open; None where no plan is known to reach to it."""
-        for family in families:
-            if family.open is not None and family.low <= size <= family.high and size > 1:
-                entry = Entry(functools.partial(family.open, size), family, size)
-                self.keep(key, entry, self.state)
-                return entry
-        return None
+    def keep_size(self, key: Any, size: int, family: Family) -> None:
+        """Remembers one size of a family."""
+        self.keep(key, Entry(family.run((size,))), self.state)
 
     def leave_open(self, key: Any, call: Open) -> None:
         """Calls of this key, of any size, are of the call's class."""
