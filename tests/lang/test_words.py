@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from rafters import lang
+from rafters.lang import arithmetic
 
 pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).parent))
@@ -163,3 +164,27 @@ def test_a_word_outside_a_body_says_where_it_belongs():
 def test_names_load_without_triton():
     code = "import sys; from rafters import lang; lang.WORDS['exp']; sys.exit('triton' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+SIDE_BY_SIDE = {
+    "lerp": [(0.5, "x", 0.25), ("cpu", "x", "cpu"), (0.5, "x", "x"), ("x", "x", "cpu")],
+    "clamp": [("x", "cpu", None), ("x", None, "cpu"), ("x", "cpu", 2.0), ("x", "cpu", "cpu"), ("cpu", "x", "x")],
+    "maximum": [("x", "cpu"), (0.5, "x")],
+}
+
+
+@pytest.mark.parametrize("name", SIDE_BY_SIDE)
+@pytest.mark.parametrize("device", ["meta", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_numbers_of_the_cpu_stand_beside_tensors_of_a_gpu(name, device):
+    """In a word's meaning: PyTorch's kernels of three operands take none, or one, or fail an assertion of their own."""
+    meaning = lang.WORDS[name].meaning
+    x = torch.tensor([-1.5, 0.0, 0.75, float("nan")])
+    for call in SIDE_BY_SIDE[name]:
+        on_cpu, beside = ([{"x": x.to(where), "cpu": torch.tensor(-0.0)}.get(a, a) for a in call] for where in ("cpu", device))
+        assert {t.device.type for t in arithmetic._tensors(*(a for a in beside if a is not None))} == {device}
+        made, expected = meaning(*beside), meaning(*on_cpu)
+        assert made.device.type == device
+        assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
+        if device != "meta":
+            torch.testing.assert_close(made.cpu(), expected, equal_nan=True, rtol=1e-6, atol=0)
+            assert torch.equal(torch.signbit(made.cpu()), torch.signbit(expected))

@@ -9,11 +9,12 @@ INF = float("inf")
 
 
 def _tensors(*values):
-    """The values as tensors that torch takes side by side: beside those of a GPU, at most one 0-d tensor may be the CPU's."""
+    """The values as tensors on one device. A 0-d tensor of the CPU beside a GPU's comes there by a product: nothing is copied, and
+    torch.compile fuses it."""
     devices = [v.device for v in values if isinstance(v, torch.Tensor)]
     device = next((d for d in devices if d.type != "cpu"), devices[0])
     made = [v if isinstance(v, torch.Tensor) else torch.tensor(v, device=device) for v in values]
-    return made if sum(v.device != device for v in made) < 2 else [v.to(device) for v in made]
+    return [v if v.device == device else torch.ones((), dtype=v.dtype, device=device) * v for v in made]
 
 
 @helper
