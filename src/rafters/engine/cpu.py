@@ -40,8 +40,10 @@ def executor(
     outputs: Sequence[Piece],
     values: dict[str, torch.dtype],
     rowwise: bool,
+    summed: Sequence[bool],
 ) -> Callable[[dict[str, Any]], None]:
-    """`run(tensors)` writes the outputs. `tensors` holds arguments and results by name, and numbers as 0-d tensors."""
+    """`run(tensors)` writes the outputs. `tensors` holds arguments and results by name, and numbers as 0-d tensors. `summed`: the
+    outputs that are sums over the dimensions that they lack."""
     memory = [p for p in (*inputs, *indices, *outputs) if isinstance(p, Piece)]
     expanded = [geometry.expand_strides(p.shape, p.strides, shape) for p in memory]
     leading = expanded[len(memory) - len(outputs) :] + expanded
@@ -55,7 +57,7 @@ def executor(
     limit = max(block, sizes[-1]) if rowwise else block
     into = graph.into if not any(p.index for p in memory) and len(outputs) == 1 else None
     same = all(isinstance(p, Piece) and p.dtype is values[p.name] is outputs[0].dtype for p in inputs)
-    sums = {p.name for p in outputs if not rowwise and p.index is None and math.prod(p.shape) < math.prod(shape)}
+    sums = {p.name for p, total in zip(outputs, summed, strict=True) if total and p.shape != shape}
     if into is not None and same and not sums:
         limit = math.prod(sizes) + 1  # one operation straight into the result: there is no temporary to keep small
     else:

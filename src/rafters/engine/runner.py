@@ -119,7 +119,16 @@ def cpu_runner(
     inputs: list[Piece | str] = [
         pieces.get(name, spec.views[name].source if name in spec.views else name) for name in graph.inputs
     ]
-    run = cpu.executor(graph, resolved.shape, inputs, resolved.indices, outputs, resolved.values, spec.rowwise)
+    run = cpu.executor(
+        graph,
+        resolved.shape,
+        inputs,
+        resolved.indices,
+        outputs,
+        resolved.values,
+        spec.rowwise,
+        [o.sum_to is not None for o in spec.outputs],
+    )
     names_ = result_names(spec)
     parameters = [p.name for p in spec.parameters]
     numbers = resolved.numbers

@@ -81,7 +81,7 @@ class Spec:
     accepts: dict[str, str] = field(default_factory=dict)
     reference: Callable[..., Any] | None = None
     backward: Callable[..., Any] | None = None
-    make: Callable[..., Any] | None = None  # makes an elementwise op of a function: what derivatives become
+    make: Callable[..., Any] | None = None  # makes an op of the same kind of a function: what derivatives become
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)  # traces and compiled bodies, as long-lived as the op
 
     @property

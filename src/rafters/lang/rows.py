@@ -4,6 +4,10 @@ A row-wise kernel is written from its trace, where the reduction and the column 
 kernel calls on a tile [ROWS, COLS] whose masked lanes hold the neutral element already.
 """
 
+import contextlib
+import threading
+from collections.abc import Iterator
+
 import torch
 
 from rafters.lang._define import define, helper, tl
@@ -41,7 +45,36 @@ def row_sum(x):
     return y
 
 
-@define(lambda x: torch.mean(x, -1, keepdim=True), real=True)
+@define(
+    lambda x: torch.sum(torch.ones_like(x, dtype=torch.float64 if x.dtype is torch.float64 else torch.float32), -1, keepdim=True)
+)
+def row_length(x):
+    """Number of elements of a row, in float32 (float64 of a float64 row). The code's is the width of the tile, as in `row_mean`."""
+    return tl.full([1, 1], x.shape[1], _real(x).dtype)
+
+
+class _Deriving(threading.local):
+    active = False
+
+
+_deriving = _Deriving()
+
+
+@contextlib.contextmanager
+def deriving() -> Iterator[None]:
+    """While a derivative is traced: PyTorch's rule for a mean would write down how long the traced row happens to be."""
+    before, _deriving.active = _deriving.active, True
+    try:
+        yield
+    finally:
+        _deriving.active = before
+
+
+def _mean(x):
+    return row_sum.meaning(x) / row_length.meaning(x) if _deriving.active else torch.mean(x, -1, keepdim=True)
+
+
+@define(_mean, real=True)
 def row_mean(x):
     """Mean of a row. The code divides by the width of the tile, which is right where the tile is the row, no lane masked."""
     return div(tl.sum(_real(x), 1, keep_dims=True), x.shape[1])

@@ -88,7 +88,7 @@ def _decorator(body: Any, rowwise_: bool, compile_: str | None, *options: Any) -
     def made(function: Any) -> Any:
         spec = _spec(function, rowwise_, *options)
         if compile_ == "opaque":  # its derivatives are kept whole as well: what they promise is what it promises
-            spec = dataclasses.replace(spec, make=functools.partial(elementwise, compile=compile_))
+            spec = dataclasses.replace(spec, make=functools.partial(rowwise if rowwise_ else elementwise, compile=compile_))
         return make_op(spec, compile_=compile_)
 
     return made if body is None else made(body)
@@ -115,8 +115,6 @@ def _spec(
         raise body.error(f"views name {unknown!r}, which is no tensor parameter of the body ({', '.join(tensors)})")
     views = {t: views.get(t, View(t)) for t in tensors}
     declared = _outputs(body, out_dtype, outputs)
-    if rowwise_ and any(o.sum_to for o in declared):
-        raise body.error("an Output with sum_to= belongs to an elementwise op; a row-wise body sums a row with lang.row_sum")
     parameters = _parameters(body, views, declared)
     _check_names(body, views, parameters, declared)
     restrict = dict.fromkeys({v.source for v in views.values()}, accepts) if isinstance(accepts, str) else dict(accepts or {})
@@ -125,7 +123,19 @@ def _spec(
             raise body.error(f"accepts={rule!r} for {argument!r} is no rule; known: {', '.join(map(repr, ACCEPTS))}")
         if argument not in {p.name for p in parameters}:
             raise body.error(f"accepts= names {argument!r}, which is no argument ({', '.join(p.name for p in parameters)})")
-    return Spec(short, namespace, body, rowwise_, parameters, views, declared, restrict, reference, backward, elementwise)
+    return Spec(
+        short,
+        namespace,
+        body,
+        rowwise_,
+        parameters,
+        views,
+        declared,
+        restrict,
+        reference,
+        backward,
+        rowwise if rowwise_ else elementwise,
+    )
 
 
 def qualified_name(function: Callable[..., Any], name: str | None) -> tuple[str, str]:

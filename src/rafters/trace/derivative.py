@@ -5,8 +5,9 @@ from typing import Any
 
 import torch
 
+from rafters.lang.rows import deriving
 from rafters.trace.body import Body
-from rafters.trace.graph import SHAPES, TILE, Graph, alone, trace_function
+from rafters.trace.graph import SHAPES, Graph, alone, trace_function
 from rafters.trace.run import run
 
 Typed = dict[str, tuple[torch.dtype, str]]  # dtype and kind (tile, column, row, point) of every value of a body
@@ -30,23 +31,28 @@ def connections(body: Body, tensors: Typed, constants: dict[str, Any]) -> tuple[
 def vjp(
     body: Body, tensors: Typed, constants: dict[str, Any], cotangents: Typed, outputs: Sequence[int], wanted: Sequence[str]
 ) -> Graph:
-    """The gradients of `wanted`. Inputs: the cotangents of `outputs`, then `tensors`."""
+    """The gradients of `wanted`. Inputs: the cotangents of `outputs`, each of its output's kind, then `tensors`."""
+    kinds = tuple(kind for _, kind in cotangents.values())
     count, names = len(cotangents), tuple(tensors)
 
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given = dict(zip(names, values[count:], strict=True))
-        forward = _chosen(body, given, constants, outputs, wanted)
+        forward = _chosen(body, given, constants, outputs, kinds, wanted)
         vjp_: Any = torch.func.vjp
         made, pull = vjp_(forward, *(given[name] for name in wanted))
         seeds = tuple(c.to(m.dtype) for c, m in zip(values[:count], made, strict=True))
         gradients: tuple[torch.Tensor, ...] = pull(seeds)
         return gradients
 
-    return trace_function(function, {**cotangents, **tensors}, mutates=True)
+    with deriving():
+        return trace_function(function, {**cotangents, **tensors}, mutates=True)
 
 
-def jvp(body: Body, tensors: Typed, constants: dict[str, Any], tangents: dict[str, str], outputs: Sequence[int]) -> Graph:
-    """The tangents of `outputs`. `tangents` names the tangent of each value that has one; inputs: these, then `tensors`.
+def jvp(
+    body: Body, tensors: Typed, constants: dict[str, Any], tangents: dict[str, str], outputs: Sequence[int], kinds: Sequence[str]
+) -> Graph:
+    """The tangents of `outputs`, which are of these kinds. `tangents` names the tangent of each value that has one; inputs: these, then
+    `tensors`.
 
     Made of two reverse derivatives, of which the outer one is of a function that is linear: PyTorch's forward mode cannot be nested,
     and the call that asks may be in the middle of it.
@@ -55,23 +61,29 @@ def jvp(body: Body, tensors: Typed, constants: dict[str, Any], tangents: dict[st
 
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         given = dict(zip(names, values[count:], strict=True))
-        forward = _chosen(body, given, constants, outputs, moved)
+        forward = _chosen(body, given, constants, outputs, kinds, moved)
         vjp_: Any = torch.func.vjp
         made, pull = vjp_(forward, *(given[n] for n in moved))
         push = vjp_(lambda *seeds: pull(seeds), *(torch.zeros_like(m) for m in made))[1]
         tangents_: tuple[torch.Tensor, ...] = push(values[:count])
         return tangents_
 
-    return trace_function(function, {**{t: tensors[n] for n, t in tangents.items()}, **tensors}, mutates=True)
+    with deriving():
+        return trace_function(function, {**{t: tensors[n] for n, t in tangents.items()}, **tensors}, mutates=True)
 
 
 def _chosen(
-    body: Body, given: dict[str, torch.Tensor], constants: dict[str, Any], outputs: Sequence[int], names: Sequence[str]
+    body: Body,
+    given: dict[str, torch.Tensor],
+    constants: dict[str, Any],
+    outputs: Sequence[int],
+    kinds: Sequence[str],
+    names: Sequence[str],
 ) -> Callable[..., tuple[torch.Tensor, ...]]:
-    """The chosen outputs as a function of the named values alone, over the whole domain."""
+    """The chosen outputs as a function of the named values alone: tiles over the whole domain, or one value a row."""
 
     def forward(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = run(body, {**given, **dict(zip(names, values, strict=True)), **constants})
-        return tuple(made[i].expand(SHAPES[TILE]) for i in outputs)
+        return tuple(made[i].expand(SHAPES[kind]) for i, kind in zip(outputs, kinds, strict=True))
 
     return forward

@@ -13,7 +13,7 @@ import torch
 from rafters import lang
 from rafters.dtypes import TRITON_NAMES
 from rafters.errors import CompileError
-from rafters.trace.graph import Graph, kind_of, name_of
+from rafters.trace.graph import COLUMN, ROW, TILE, Graph, kind_of, name_of
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "bitwise_and": "&",
@@ -24,8 +24,10 @@ _INFIX = {
 _CALLS = {"fmax": "tl.maximum", "fmin": "tl.minimum", "round": "lang.rint"}
 # Triton's reduction of each; extrema propagate NaN, as PyTorch's do.
 _REDUCTIONS = {"sum": "lang.row_sum", "amax": "lang.row_max", "amin": "lang.row_min"}
+_STEMS = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}
 _COMPOUND = {"neg", "logical_not", "logical_and", "logical_or", "bitwise_not", "div", "pow", "sgn", "sign"}
 _REPEATED = {"pow", "sgn", "sign", "trunc"}  # whose text names an operand more than once
+_FILLED = {"full_like", "zeros_like", "ones_like"}
 _SPECIAL = {"div", "clamp"}  # written from their keywords and absent arguments
 _TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "unsqueeze", "squeeze"}
 
@@ -48,6 +50,7 @@ class _Emitter:
         self.text: dict[torch.fx.Node, str] = {}
         self.body: list[str] = []
         self.compound: set[Any] = set()  # nodes whose text is an operator expression, to be parenthesised in another
+        self.named: dict[str, str] = {}  # what a line has computed already, by its text
         self.taken = set(inputs) | set(outputs)
         placeholders = [node for node in self.nodes if node.op == "placeholder"]
         self.text.update(zip(placeholders, inputs, strict=True))
@@ -68,10 +71,11 @@ class _Emitter:
         text = self._expression(node)
         used = sum(_mentions(user, node) for user in node.users)
         if (used > 1 or name_of(node) in _REDUCTIONS) and not text.isidentifier() and not is_literal(text):
-            name = self._name(node)
-            self.body.append(f"{name} = {text}")
-            text = name
-        if name_of(node) in _INFIX or name_of(node) in _COMPOUND or self._passed_on(node, text):
+            if text not in self.named:
+                self.named[text] = self._name(node)
+                self.body.append(f"{self.named[text]} = {text}")
+            text = self.named[text]
+        if (name_of(node) in _INFIX or name_of(node) in _COMPOUND or self._passed_on(node, text)) and not _is_call(text):
             self.compound.add(node)
         self.text[node] = text
 
@@ -81,9 +85,9 @@ class _Emitter:
         return isinstance(first, torch.fx.Node) and first in self.compound and text == self.text[first]
 
     def _name(self, node: torch.fx.Node) -> str:
-        stem = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}.get(
-            name_of(node), name_of(node).rstrip("_")
-        )
+        stem = _STEMS.get(name_of(node), name_of(node).rstrip("_"))
+        if stem == "total" and name_of(cast(Any, node.args[0])) in _FILLED:
+            stem = "length"
         name, count = stem, 1
         while name in self.taken:
             count += 1
@@ -128,6 +132,8 @@ class _Emitter:
             return self._division(node, arguments)
         if name == "reciprocal":
             return f"lang.div(1.0, {arguments[0]})"
+        if name == "mean" and not self.row_length:
+            return f"lang.row_mean({arguments[0]})"
         if name == "mean":
             return f"lang.div({self._reduction(node, 'sum')}, {self.row_length})"
         if name == "clamp":
@@ -136,8 +142,8 @@ class _Emitter:
         if name in ("full", "scalar_tensor"):
             value = node.args[1] if name == "full" else node.args[0]
             return self._constant(value, node.meta["val"].dtype)
-        if name in ("full_like", "zeros_like"):
-            return self._constant(node.args[1] if name == "full_like" else 0, node.meta["val"].dtype)
+        if name in _FILLED:
+            return self._constant(_filling(node), node.meta["val"].dtype)
         if name == "_to_copy":
             return self._cast(node)
         if name == "pow":
@@ -203,15 +209,43 @@ class _Emitter:
 
     def _reduction(self, node: torch.fx.Node, name: str) -> str:
         operand: Any = node.args[0]
+        if kind_of(operand) == TILE and kind_of(node) != ROW:
+            raise CompileError(f"aten.{name_of(node)} over rows has no Triton form; only one along the row has")
+        if name == "sum" and name_of(operand) in _FILLED:
+            return self._length(operand)
         mask, text = self.mask(kind_of(operand)), self._argument(operand)
         neutral = _neutral(name, operand.meta["val"].dtype)
         return f"{_REDUCTIONS[name]}(tl.where({mask}, {text}, {neutral}))" if mask else f"{_REDUCTIONS[name]}({text})"
+
+    def _length(self, ones: torch.fx.Node) -> str:
+        """The sum of a row of equal numbers."""
+        source: Any = ones
+        while source.op != "placeholder":
+            source = next(n for n in source.all_input_nodes if kind_of(n) in (TILE, COLUMN))
+        dtype = f"tl.{TRITON_NAMES[ones.meta['val'].dtype]}"
+        length = f"tl.cast({self.row_length}, {dtype})" if self.row_length else f"lang.row_length({self.text[source]})"
+        return length if _filling(ones) == 1 else f"({self._argument(_filling(ones))} * {length})"
+
+
+def _filling(node: torch.fx.Node) -> Any:
+    return node.args[1] if name_of(node) == "full_like" else int(name_of(node) == "ones_like")
 
 
 def _mentions(user: torch.fx.Node, node: torch.fx.Node) -> int:
     """How often the text of `user` names `node`; a square names its operand twice."""
     count = sum(a is node for a in _flat(user.args))
     return count * 2 if name_of(user) in _REPEATED else count
+
+
+def _is_call(text: str) -> bool:
+    """Is it one call, `lang.div(x, y)`, that needs no parentheses?"""
+    head, opened, _ = text.partition("(")
+    depth = 1
+    for place, character in enumerate(text[len(head) + 1 :], len(head) + 1):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth == 0:
+            return bool(opened) and head.replace(".", "").isidentifier() and place == len(text) - 1
+    return False
 
 
 def _flat(arguments: Any) -> list[Any]:

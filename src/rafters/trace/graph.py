@@ -211,8 +211,8 @@ def _constants(graph: torch.fx.Graph) -> None:
     numbers = {"zeros_like": 0, "ones_like": 1}
     for node in list(graph.nodes):
         name = name_of(node) if node.op == "call_function" else ""
-        if name != "full_like" and name not in numbers:
-            continue
+        if (name != "full_like" and name not in numbers) or any(name_of(user) in REDUCTIONS for user in node.users):
+            continue  # a sum of ones is the length of the row
         value, dtype = node.args[1] if name == "full_like" else numbers[name], node.meta["val"].dtype
         with graph.inserting_before(node):
             number = graph.call_function(torch.ops.aten.full.default, ([], value), {"dtype": dtype})

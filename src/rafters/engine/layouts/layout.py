@@ -45,7 +45,7 @@ def lay_out(
             "supported; make one of them contiguous"
         )
     if any(is_summed(o, strides, domain.shape) for o, strides in zip(memory, domain.strides, strict=True)):
-        return summed(domain, memory, inputs, indices, outputs, warp_size, config)
+        return summed(op, shape, domain, memory, inputs, indices, outputs, rowwise, warp_size, config)
     if not rowwise and not indices and (linear := _linear(domain, memory, inputs, outputs, warp_size, config)):
         return linear
     return tiled(op, shape, domain, memory, inputs, indices, outputs, rowwise, warp_size, config)

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rafters.engine.layouts import geometry
-from rafters.engine.layouts.form import COLUMN, POINT, ROW, ROWS, STRIDED, SUMMED, TILE, Form, Slot
+from rafters.engine.layouts.form import COLUMN, POINT, ROW, ROWS, STRIDED, SUMMED, TILE, Form, Slot, row_kind
 from rafters.engine.layouts.geometry import Domain, Shape, Strides
 from rafters.engine.layouts.operand import Config, Layout, Operand, Partial, next_power_of_two, slots, vector
-from rafters.engine.layouts.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, tile_arguments
+from rafters.engine.layouts.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, row_tile, tile_arguments
 
 
 # Found on an H200 (docs/measuring.md, "Gradients of broadcast arguments"); constants, so that the order of a sum is that of any device.
@@ -34,6 +34,7 @@ LIGHT, USUAL, HEAVY = Walk(8192, 4, 256, 1024), Walk(8192, 8, 2048, 2048), Walk(
 WIDTH, WIDTH_ALONE = 64, 32  # columns of a tile; fewer where one program walks all rows, so that there are enough programs
 LONGEST_WALK = 8  # tiles
 WIDEST = 8192  # columns that one program sums without a further kernel
+ROW_WARPS, LONGEST_ROW_WALK = 2048, 64  # where programs hold whole rows: warps in all, for each program leaves a row of sums
 
 
 def is_summed(operand: Operand, strides: Strides, shape: Shape) -> bool:
@@ -41,11 +42,14 @@ def is_summed(operand: Operand, strides: Strides, shape: Shape) -> bool:
 
 
 def summed(
+    op: str,
+    whole: Shape,
     domain: Domain,
     memory: Sequence[Operand],
     inputs: Sequence[Operand | Slot],
     indices: Sequence[Operand],
     outputs: Sequence[Operand],
+    rowwise: bool,
     warp_size: int,
     config: Config,
 ) -> Layout:
@@ -60,14 +64,20 @@ def summed(
     left = tuple(name for name, dims in missing.items() if dims and not dims & {row, col})
     made = [o for o in outputs if o.name not in left]
     memory = [o for o in memory if o.name not in left]
-    kinds = {o.name: kind_of(strides[o.name][row], strides[o.name][col], False) for o in memory}
-    kinds |= {o.name: _output_kind(missing[o.name], axes) for o in made}
+    kinds = {
+        o.name: row_kind(o.shape, whole) if rowwise else kind_of(strides[o.name][row], strides[o.name][col], False)
+        for o in memory
+    }
+    kinds |= {o.name: _output_kind(missing[o.name], axes) for o in made if o.total or not rowwise}
     crossing = crosses((strides[o.name] for o in memory), axes)
     varying = sum(k == TILE for k in kinds.values())
     heavy = varying > 4 or any(o.dtype.itemsize == 8 for o in memory)
     walk = HEAVY if heavy else LIGHT if varying <= 1 else USUAL
     down = any(row in missing[o.name] for o in made)
-    rows, cols, warps, steps = _tile(shape, axes, down, walk, vector(memory, kinds), crossing, warp_size, config)
+    if rowwise:
+        rows, cols, warps, steps = _row_tile(op, shape, axes, down, vector(memory, kinds), warp_size, config)
+    else:
+        rows, cols, warps, steps = _tile(shape, axes, down, walk, vector(memory, kinds), crossing, warp_size, config)
     blocks = {row: -(-shape[row] // (rows * steps)), col: -(-shape[col] // cols)}
     partials: dict[str, Partial] = {}
     for o in made:
@@ -83,7 +93,7 @@ def summed(
     # what a kernel writes into a buffer of its own is aligned, and in the dtype of the sum
     buffered = [replace(o, dtype=o.total, align=16) if o.name in partials and o.total else o for o in memory]
     arguments, align, wide = tile_arguments(shape, strides, buffered, kinds, axes)
-    dense = not axes.outer and all(strides[o.name][col] in (0, 1) for o in memory)
+    dense = not axes.outer and not (rowwise and crossing) and all(strides[o.name][col] in (0, 1) for o in memory)
     form = Form(
         ROWS if dense else STRIDED,
         SUMMED,
@@ -112,6 +122,18 @@ def _output_kind(missing: set[int], axes: Axes) -> str:
     if axes.row in missing:
         return POINT if axes.col in missing else COLUMN
     return ROW if axes.col in missing else TILE
+
+
+def _row_tile(
+    op: str, shape: Shape, axes: Axes, down: bool, per_thread: int, warp_size: int, config: Config
+) -> tuple[int, int, int, int]:
+    """(ROWS, COLS, warps, STEPS) of whole rows: as without sums, a program walking down rows until few programs are left."""
+    rows, cols, warps = row_tile(op, shape[axes.col], per_thread, warp_size, config)
+    tiles = -(-shape[axes.row] // rows) * math.prod(shape[d] for d in axes.outer)
+    steps = min(
+        LONGEST_ROW_WALK, next_power_of_two(max(tiles * warps // ROW_WARPS, 1)), next_power_of_two(-(-shape[axes.row] // rows))
+    )
+    return rows, cols, warps, steps if down else 1
 
 
 def _tile(

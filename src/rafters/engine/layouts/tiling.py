@@ -67,12 +67,7 @@ def tiled(
     }
     crossing = crosses(strides.values(), axes)
     if rowwise:
-        cols = next_power_of_two(shape[col])
-        if cols > MAX_ROW:
-            raise ArgumentError(f"{op}: rows of {shape[col]} elements; a row has to fit one program, at most {MAX_ROW} elements")
-        # from the width and the dtypes alone: a row is summed in the same order in any number of rows
-        rows = max(1, vector(memory, kinds) * warp_size * config.warps // cols)
-        warps = max(1, min(8, cols * rows // 512)) if config.block is None else config.warps
+        rows, cols, warps = row_tile(op, shape[col], vector(memory, kinds), warp_size, config)
     else:
         # where the rows are outermost, few of them get the tile of many: one kernel for any number of rows
         most = shape[row] if axes.outer else MAX_ROW
@@ -93,6 +88,16 @@ def tiled(
     ordered = tuple(shape[d] for d in (*axes.outer, row, col))
     constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "INDEX": index_type(shape)}
     return Layout(form, arguments, constants, grid, warps, align, wide, ordered)
+
+
+def row_tile(op: str, length: int, per_thread: int, warp_size: int, config: Config) -> tuple[int, int, int]:
+    """(ROWS, COLS, warps) of whole rows, from their length and the dtypes alone: a row is summed in the same order in any number of
+    rows."""
+    cols = next_power_of_two(length)
+    if cols > MAX_ROW:
+        raise ArgumentError(f"{op}: rows of {length} elements; a row has to fit one program, at most {MAX_ROW} elements")
+    rows = max(1, per_thread * warp_size * config.warps // cols)
+    return rows, cols, max(1, min(8, cols * rows // 512)) if config.block is None else config.warps
 
 
 def index_type(shape: Shape) -> str:

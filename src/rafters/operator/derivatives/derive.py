@@ -1,7 +1,7 @@
 """Derivatives of an op as ops of their own: the derived body is written as text, and made an op like any other.
 
-An elementwise op has a derived backward where every tensor that its body reads is an argument or a half of one. Everything else
-(rows, gathered arguments, a `reference=`) has the derivative that PyTorch takes of its torch form.
+An op has a derived backward where every tensor that its body reads is an argument or a half of one. Everything else (gathered
+arguments, a `reference=`) has the derivative that PyTorch takes of its torch form.
 """
 
 import hashlib
@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from rafters.dtypes import FLOAT8
-from rafters.engine.call import resolve
+from rafters.engine.call import Resolved, resolve
 from rafters.engine.prepare import traced_values
 from rafters.engine.spec import TENSOR, Output, Spec, View
 from rafters.errors import BodyError, RaftersError
 from rafters.operator.text import function_of
 from rafters.trace import body as bodies
 from rafters.trace.derivative import Typed, connections, vjp
-from rafters.trace.graph import TILE, Graph
+from rafters.trace.graph import ROW, TILE, Graph
 from rafters.trace.write import body_text, passed_on, used_inputs
 
 _lock = threading.RLock()
@@ -77,8 +77,6 @@ def derivable(spec: Spec) -> str:
         return "it has a backward= of its own"
     if spec.reference is not None or spec.make is None:
         return "it has a reference= of its own"
-    if spec.rowwise:
-        return "it reduces rows"
     if any(p.mutated for p in spec.parameters):
         return "it overwrites an argument"
     if any(v.rows for v in spec.views.values()):
@@ -87,7 +85,7 @@ def derivable(spec: Spec) -> str:
         parts = [v.part for v in spec.views.values() if v.source == source]
         if parts != [None] and set(parts) not in _PAIRS:
             return f"its body reads {source!r} in parts that do not make up the whole"
-    if any(o.per_row or o.part for o in spec.outputs):
+    if any(o.part or (o.per_row and not spec.rowwise) for o in spec.outputs):
         return "a result of it is no whole tensor"
     return ""
 
@@ -111,7 +109,7 @@ def derivative(spec: Spec, arguments: dict[str, Any], wanted: tuple[str, ...], l
     if derivable(spec):
         return None
     resolved = resolve(spec, arguments)
-    typed, constants = traced_values(spec, resolved, arguments)
+    typed, constants = tiles(spec, resolved, arguments)
     if resolved.common in FLOAT8 or any(arguments[name].dtype in FLOAT8 for name in wanted):
         return None
     key = ("vjp", wanted, live, tuple(typed.items()), repr(constants))
@@ -122,10 +120,23 @@ def derivative(spec: Spec, arguments: dict[str, Any], wanted: tuple[str, ...], l
     return found
 
 
+def tiles(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tuple[Typed, dict[str, Any]]:
+    """What the trace of a derivative takes: every tensor over the whole domain. Where an argument is broadcast the kernel sums its
+    gradient, not the body."""
+    typed, constants = traced_values(spec, resolved, arguments)
+    tensors = {p.name for p in resolved.inputs}
+    return {name: (dtype, TILE if name in tensors else kind) for name, (dtype, kind) in typed.items()}, constants
+
+
+def kinds(spec: Spec, live: Sequence[int]) -> list[str]:
+    """Of each result in `live`, whether it is a tile or one value a row."""
+    return [ROW if spec.results[i][0].per_row else TILE for i in live]
+
+
 def _traced(spec: Spec, typed: Typed, constants: dict[str, Any], wanted: tuple[str, ...], live: tuple[int, ...]) -> Derivative:
     read = _read(spec, typed, wanted)
     dtype = torch.float64 if any(typed[p][0] is torch.float64 for p in read) else torch.float32
-    cotangents: Typed = dict.fromkeys(cotangent_names(spec, live), (dtype, TILE))
+    cotangents: Typed = dict(zip(cotangent_names(spec, live), [(dtype, kind) for kind in kinds(spec, live)], strict=True))
     graph = vjp(spec.body, typed, constants, cotangents, live, read)
     used = used_inputs(graph)
     needed = frozenset(spec.views[p].source if p in spec.views else p for p in used if p not in cotangents)
@@ -170,7 +181,8 @@ def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str
     """Body text and declaration (views, outputs) of the op that gives the gradients of `wanted`."""
     spec = whole.spec
     read = _read(spec, whole.typed, wanted)
-    cotangents: Typed = dict.fromkeys(whole.cotangents, whole.typed[read[0]])
+    dtype = whole.typed[read[0]][0]
+    cotangents: Typed = dict(zip(whole.cotangents, [(dtype, kind) for kind in kinds(spec, whole.live)], strict=True))
     graph = vjp(spec.body, whole.typed, whole.constants, cotangents, whole.live, read)
     used = needed_inputs(graph, whole.cotangents[0])
     parameters = declared_parameters(spec, used)
@@ -245,7 +257,8 @@ def backward_source(spec: Spec, arguments: dict[str, Any]) -> str:
     outputs = ", ".join(_shown(output) for output in options["outputs"])
     declared = (f"views={{{views}}}, " if views else "") + f"outputs=({outputs},)"
     names = ", ".join(n for n in ("Output", "View", "lang", "tl") if f"{n}(" in declared or f"{n}." in text)
-    return f"import rafters\nfrom rafters import {names}\n\n\n@rafters.elementwise({declared})\n{text}"
+    decorator = "rowwise" if spec.rowwise else "elementwise"
+    return f"import rafters\nfrom rafters import {names}\n\n\n@rafters.{decorator}({declared})\n{text}"
 
 
 def _is_floating(value: Any) -> bool:

@@ -11,16 +11,17 @@ from torch.autograd import forward_ad
 
 from rafters.dtypes import FLOAT8
 from rafters.engine.call import resolve
-from rafters.engine.prepare import traced_values
 from rafters.engine.spec import Output, Spec, View
 from rafters.operator.derivatives.derive import (
     connected,
     declared_parameters,
     derivable,
     free_name,
+    kinds,
     needed_inputs,
     op_of,
     spelled,
+    tiles,
 )
 from rafters.trace.derivative import jvp
 from rafters.trace.write import body_text
@@ -66,14 +67,14 @@ def tangent_op(
     spec: Spec, arguments: dict[str, Any], moved: tuple[str, ...], live: Sequence[int], dtypes: Sequence[torch.dtype]
 ) -> Any:
     """The op that gives the tangents of the results `live` from those of the arguments `moved`."""
-    typed, constants = traced_values(spec, resolve(spec, arguments), arguments)
+    typed, constants = tiles(spec, resolve(spec, arguments), arguments)
     key = ("jvp", moved, tuple(live), tuple(dtypes), tuple(typed.items()), repr(constants))
     if key in spec.memory:
         return spec.memory[key]
     tensors = tuple(dict.fromkeys(spec.views[p].source for p in typed if p in spec.views))
     name = spelled(spec, "jvp", () if moved == tensors else moved, live, constants)
     read = {p: free_name(f"tangent_{p}", spec) for p in typed if p in spec.views and spec.views[p].source in moved}
-    graph = jvp(spec.body, typed, constants, read, live)
+    graph = jvp(spec.body, typed, constants, read, live, kinds(spec, live))
 
     def write(name_: str) -> tuple[str, dict[str, Any]]:
         used = needed_inputs(graph, next(iter(read.values())))
@@ -82,8 +83,8 @@ def tangent_op(
         text = body_text(name_, graph, declared_parameters(spec, used), outputs, doc)
         sources = {t: View(free_name(f"tangent_{spec.views[p].source}", spec), spec.views[p].part) for p, t in read.items()}
         views = {n: (spec.views | sources)[n] for n in used if n in spec.views | sources}
-        sums = [spec.results[i][0].sum_to for i in live]
-        outputs_ = tuple(Output(dtype, sum_to=to) for dtype, to in zip(dtypes, sums, strict=True))
+        made = [spec.results[i][0] for i in live]
+        outputs_ = tuple(Output(dtype, o.per_row, sum_to=o.sum_to) for dtype, o in zip(dtypes, made, strict=True))
         return text, {"views": {n: v for n, v in views.items() if v != View(n)}, "outputs": outputs_}
 
     spec.memory[key] = op_of(spec, name, write)
