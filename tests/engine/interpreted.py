@@ -171,6 +171,7 @@ def situations():
     yield "norm, a row of weights in each row", ops.norm, (made((6,)), made((3, 6), seed=1), 1e-6), None
     yield "norm of columns", ops.norm, (made((9, 33), "transposed"), made((33,), seed=1), 1e-6), None
     yield from sums(small)
+    yield from sums_of_rows(small)
     for shape in ((2, 3, 33), (3, 2, 70)):
         yield f"norm {shape}", ops.norm, (made(shape, "rotated"), made(shape[-1:], seed=1), 1e-6), None
 
@@ -201,6 +202,24 @@ def sums(small):
     yield "sums in two directions", ops.sums_two, (made((7, 9, 40)), made((9, 40), seed=1), made((7, 1, 40), seed=2)), small
     yield "sums in all directions", ops.sums_two, (made((7, 9, 40)), made((9, 1), seed=1), made((7, 1, 1), seed=2)), None
     yield "a gradient that is one number", ops.sums, (made((23, 65)), made((1, 1), seed=1).expand(23, 65), made((65,))), None
+
+
+def sums_of_rows(small):
+    """The same beside reductions along the row: a program holds whole rows; one, and several of them a sum."""
+    for shape, w, s in (
+        ((150, 7), (7,), (150, 1)),
+        ((23, 64), (64,), (1,)),
+        ((150, 65), (65,), ()),
+        ((1, 70), (70,), (1, 1)),
+        ((4, 45, 33), (33,), (4, 1, 1)),
+        ((4, 5, 33), (5, 1), (4, 1, 33)),
+    ):
+        for layout in ("contiguous", "transposed", "pitched") if len(shape) == 2 else ("contiguous", "rotated"):
+            arguments = made(shape, layout), made(shape, seed=1), made(w, seed=2), made(s, seed=3)
+            for config in (None, small):
+                yield f"row sums {shape} to {w} and {s} {layout}", ops.row_sums, arguments, config
+    expanded = made((1, 1)).expand(23, 65), made((23, 65), seed=1), made((65,), seed=2), made((), seed=3)
+    yield "row sums, a gradient that is one number", ops.row_sums, expanded, small
 
 
 def unique(index):

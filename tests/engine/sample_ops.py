@@ -75,6 +75,15 @@ def sums(x, gradient, w):
     return gradient * w, gradient * x
 
 
+@rafters.rowwise(
+    name="t_engine::row_sums",
+    outputs=(Output("x", sum_to="x"), Output("w", sum_to="w"), Output("s", sum_to="s"), Output(per_row=True)),
+)
+def row_sums(gradient, x, w, s):
+    total = lang.row_sum(gradient * x * w)
+    return gradient * w - lang.div(total, lang.row_length(x)), gradient * x * s, gradient * x * w, total
+
+
 @rafters.elementwise(name="t_engine::sums_two", outputs=(Output("a", sum_to="a"), Output(), Output("b", sum_to="b")))
 def sums_two(x, a, b):
     return x * b, a * b, x * a

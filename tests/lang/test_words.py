@@ -187,4 +187,4 @@ def test_numbers_of_the_cpu_stand_beside_tensors_of_a_gpu(name, device):
         assert (made.dtype, made.shape) == (expected.dtype, expected.shape)
         if device != "meta":
             torch.testing.assert_close(made.cpu(), expected, equal_nan=True, rtol=1e-6, atol=0)
-            assert torch.equal(torch.signbit(made.cpu()), torch.signbit(expected))
+            assert bool(torch.signbit(arithmetic._tensors(x.to(device), torch.tensor(-0.0))[1]))

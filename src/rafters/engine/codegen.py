@@ -49,7 +49,7 @@ _DOCS = {
 }
 _SPLIT = "A full block needs no mask, so that its accesses stay 128 bits wide for every size; only the last block pays for one."
 
-_SUMS = "A program walks down STEPS tiles and leaves one sum for them; full tiles need no mask."
+_SUMS = "A program walks down STEPS tiles, loads of STAGES in flight, and leaves one sum for them; full tiles need no mask."
 
 
 def kernel_name(op: str, form: Form) -> str:
@@ -84,7 +84,7 @@ def compile_time(form: Form) -> list[str]:
     names += [f"{s.name.upper()}_SUM" for s in form.outputs if s.summed]
     names += [f"{s.name.upper()}_MISSING" for s in form.inputs if s.index]
     names += ["BLOCK", "INDEX"] if form.walk == LINEAR else ["ROWS", "COLS", "INDEX"]
-    names += ["STEPS"] if form.walk == SUMMED else []
+    names += ["STEPS", "STAGES"] if form.walk == SUMMED else []
     names += ["WRAP"] if form.walk == LINEAR and form.layout == ROWS else []
     return [*names, "PDL"]
 
@@ -178,9 +178,13 @@ def _summed(form: Form, compute: Compute) -> list[str]:
     lines += ["if cols - i_col * COLS >= COLS:", "    i_full += (i_stop - i_start) // ROWS * ROWS"] if form.split else []
     rows = "r = i + tl.arange(0, ROWS)[:, None]"
     if form.split:
-        lines += ["for i in range(i_start, i_full, ROWS):", *_indent([rows, *_sum_arm(form, compute, once, "")])]
+        lines += [
+            "for i in tl.range(i_start, i_full, ROWS, num_stages=STAGES):",
+            *_indent([rows, *_sum_arm(form, compute, once, "")]),
+        ]
     masked = [rows, "m_row = r < rows", "m = m_row & m_col", *_sum_arm(form, compute, once, "m")]
-    lines += ["for i in range(i_full, i_stop, ROWS):", *_indent(masked), "if PDL:", "    gdc_launch_dependents()"]
+    lines += ["for i in tl.range(i_full, i_stop, ROWS, num_stages=STAGES):", *_indent(masked)]
+    lines += ["if PDL:", "    gdc_launch_dependents()"]
     for s in form.outputs:
         if _is_walked(s):
             total = f"{s.name}_total, 0, keep_dims=True" if s.kind == COLUMN else f"{s.name}_total"

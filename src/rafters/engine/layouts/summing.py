@@ -34,7 +34,9 @@ LIGHT, USUAL, HEAVY = Walk(8192, 4, 256, 1024), Walk(8192, 8, 2048, 2048), Walk(
 WIDTH, WIDTH_ALONE = 64, 32  # columns of a tile; fewer where one program walks all rows, so that there are enough programs
 LONGEST_WALK = 8  # tiles
 WIDEST = 8192  # columns that one program sums without a further kernel
-ROW_WARPS, LONGEST_ROW_WALK = 2048, 64  # where programs hold whole rows: warps in all, for each program leaves a row of sums
+# Where programs hold whole rows: warps in all (each program leaves a row of sums), and bytes of the next rows that are loaded meanwhile,
+# which lie in shared memory.
+ROW_WARPS, LONGEST_ROW_WALK, MOST_IN_FLIGHT = 2048, 64, 48 * 1024
 
 
 def is_summed(operand: Operand, strides: Strides, shape: Shape) -> bool:
@@ -74,8 +76,11 @@ def summed(
     heavy = varying > 4 or any(o.dtype.itemsize == 8 for o in memory)
     walk = HEAVY if heavy else LIGHT if varying <= 1 else USUAL
     down = any(row in missing[o.name] for o in made)
+    stages = 1
     if rowwise:
         rows, cols, warps, steps = _row_tile(op, shape, axes, down, vector(memory, kinds), warp_size, config)
+        read = sum(o.dtype.itemsize for o in memory if o not in outputs and kinds[o.name] == TILE)
+        stages = 2 if rows * cols * read <= MOST_IN_FLIGHT else 1
     else:
         rows, cols, warps, steps = _tile(shape, axes, down, walk, vector(memory, kinds), crossing, warp_size, config)
     blocks = {row: -(-shape[row] // (rows * steps)), col: -(-shape[col] // cols)}
@@ -104,7 +109,7 @@ def summed(
         config.split,
     )
     grid = blocks[row] * blocks[col] * math.prod(shape[d] for d in axes.outer)
-    constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "STEPS": steps, "INDEX": index_type(shape)}
+    constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "STEPS": steps, "STAGES": stages, "INDEX": index_type(shape)}
     ordered = tuple(shape[d] for d in (*axes.outer, row, col))
     return Layout(form, arguments, constants, grid, warps, align, wide, ordered, partials, left)
 
@@ -127,11 +132,14 @@ def _output_kind(missing: set[int], axes: Axes) -> str:
 def _row_tile(
     op: str, shape: Shape, axes: Axes, down: bool, per_thread: int, warp_size: int, config: Config
 ) -> tuple[int, int, int, int]:
-    """(ROWS, COLS, warps, STEPS) of whole rows: as without sums, a program walking down rows until few programs are left."""
+    """(ROWS, COLS, warps, STEPS) of whole rows: as without sums, but for more warps where the sums of a long row need registers; a
+    program walks down rows until few programs are left."""
     rows, cols, warps = row_tile(op, shape[axes.col], per_thread, warp_size, config)
+    warps = max(warps, min(32, cols * rows // 1024))
+    most = ROW_WARPS if config.block is None else warps
     tiles = -(-shape[axes.row] // rows) * math.prod(shape[d] for d in axes.outer)
     steps = min(
-        LONGEST_ROW_WALK, next_power_of_two(max(tiles * warps // ROW_WARPS, 1)), next_power_of_two(-(-shape[axes.row] // rows))
+        LONGEST_ROW_WALK, next_power_of_two(max(tiles * warps // most, 1)), next_power_of_two(-(-shape[axes.row] // rows))
     )
     return rows, cols, warps, steps if down else 1
 

@@ -13,7 +13,9 @@ from typing import Any
 
 _ACCESS = re.compile(r"^(@!?%p\d+\s+)?(ld|st)\.global((?:\.\w+)*)\s+(.*)$")
 _WIDTH = re.compile(r"(?:\.v(\d))?\.[busf](\d+)$")
-_GLOBAL = re.compile(r"\b(ld\.global|st\.global|atom\.global|red\.global)")
+# A load into shared memory, of rows that are to come; its mask is a size of 0, no predicate.
+_COPY = re.compile(r"^(?:@!?%p\d+\s+)?cp\.async\.c[ag]\.shared\.global\S*\s+\[[^\]]*\], \[\s*(%rd\d+)[^\]]*\], (0x[0-9a-f]+|\d+)")
+_GLOBAL = re.compile(r"\b(ld\.global|st\.global|atom\.global|red\.global|cp\.async\.c[ag])")
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,11 @@ def _hot_arm(ptx: str, arguments: list[str]) -> Arm:
         stores: dict[str, int] = {}
         predicated = accesses = 0
         for line in block.splitlines():
+            if copy := _COPY.match(line.strip()):
+                name, bits = owners.get(copy[1], "?"), 8 * int(copy[2], 0)
+                loads[name] = min(bits, loads.get(name, bits))
+                accesses += 1
+                continue
             match = _ACCESS.match(line.strip())
             width = match and _WIDTH.search(match[3])
             if not match or not width:
