@@ -124,9 +124,16 @@ def refuses(op: Op, arguments: Sequence[Any], out: torch.Tensor) -> bool:
 
 
 def empty(op: Op, call: Call, device: str) -> list[str]:
-    """No elements, no launch: results of the promised shape, with and without `out=`."""
+    """No elements, no launch: results of the promised shape; and no value for a row that has no elements."""
     sample = sample_of(op, call, device)
     promised = op.form.new_results(call.named(sample.arguments))
+    new = [group[0] for group in op.spec.results if group[0].into is None]
+    if any(o.per_row and 0 not in shape for o, (shape, _, _) in zip(new, promised, strict=True)):
+        try:
+            sample.call()
+        except ArgumentError:
+            return []
+        return ["rows without elements were given a value"]
     faults = []
     for i, (result, (shape, _, dtype)) in enumerate(zip(sample.call(), promised, strict=True)):
         got = (tuple(result.shape), result.dtype)
