@@ -224,6 +224,25 @@ def test_checkpoint_and_hooks(device):
         assert torch.equal(torch.autograd.grad(rafters.silu_mul(gate, up).sum(), up)[0], wanted[1])
 
 
+def test_the_first_call_of_all_is_checkpointed():
+    """Its derivatives are traced under the hooks of checkpointing, which torch.func refuses to work under."""
+
+    @rafters.elementwise(name="t_protocol::first_checkpointed")
+    def first_checkpointed(x, y):
+        return x * y + lang.exp(x)
+
+    x, y = leaf((8,), 1), leaf((8,), 2)
+    got = torch.autograd.grad(checkpoint(first_checkpointed, x, y, use_reentrant=False).sum(), (x, y))
+    want = torch.autograd.grad((x * y + torch.exp(x)).sum(), (x, y))
+    assert all(map(torch.allclose, got, want))
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: (packed.append(t.shape), t)[1], lambda t: t):
+        first_checkpointed.forget_plans()
+        first_checkpointed.spec.memory.clear()
+        first_checkpointed(x, y)
+        assert packed == [(8,), (8,)]  # the hooks are there again, and saw what is saved
+
+
 def test_graphs_are_made_where_they_are_asked_for():
     x = leaf((3,))
     (plain,) = torch.autograd.grad(rafters.tanh(x).sum(), x)

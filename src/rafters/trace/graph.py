@@ -180,7 +180,8 @@ _tracing = threading.RLock()  # make_fx patches torch's globals while it runs: o
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """A trace may be asked for in the middle of anything: under modes, transforms, autocast. None of that belongs into the graph."""
+    """A trace may be asked for in the middle of anything: under modes, transforms, autocast, checkpointing. None of that belongs into
+    the graph."""
     from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
     from torch.utils._python_dispatch import _disable_current_modes
 
@@ -191,8 +192,24 @@ def alone() -> Iterator[None]:
         torch._C._DisableAutocast(),
         torch.inference_mode(False),
         torch.no_grad(),
+        _without_saved_tensors_hooks(),
     ):
         yield
+
+
+@contextlib.contextmanager
+def _without_saved_tensors_hooks() -> Iterator[None]:
+    """Activation checkpointing and offloading set them, and torch.func.vjp refuses to work under them."""
+    autograd = torch._C._autograd
+    hooks = []
+    while (pair := autograd._top_saved_tensors_default_hooks(False)) is not None:
+        hooks.append(pair)
+        autograd._pop_saved_tensors_default_hooks()
+    try:
+        yield
+    finally:
+        for pair in reversed(hooks):
+            autograd._push_saved_tensors_default_hooks(*pair)
 
 
 def _clean(module: torch.fx.GraphModule) -> None:

@@ -84,8 +84,11 @@ def differentiable(op: Any) -> Callable[..., Any]:
             if spec.backward:
                 return (None, None, *own.gradients(spec, dict(zip(names, arguments, strict=True)), gradients, ctx.results))
             derived = rule.derived
-            if derived is not None and derived.live != live:
-                derived = derivative(spec, dict(zip(names, arguments, strict=True)), rule.wanted, live)
+            if derived is not None and derived.live != live:  # not all results are differentiated: others may want nothing of some
+                given = dict(zip(names, arguments, strict=True))
+                by = connected(spec, given) or ()
+                wanted = tuple(name for name in rule.wanted if any(name in by[i] for i in live))
+                derived = derivative(spec, given, wanted, live)
             if derived is None or any(_is_batched(t) for t in (*gradients, *arguments)):
                 made = _of_torch_form(op, names, arguments, rule.wanted, live, gradients)
             else:

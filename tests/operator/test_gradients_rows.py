@@ -1,0 +1,210 @@
+"""Gradients of row-wise ops: one derived kernel that walks down whole rows, sums of broadcast arguments with it."""
+
+import re
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fake_gpu import FakeGPU
+
+import rafters
+from rafters import Output, lang
+from rafters.testing.kernels import prepare
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+@rafters.rowwise(name="t_rows::rms_norm")
+def rms_norm(x, weight, eps: float = 1e-6):
+    return x * lang.rsqrt(lang.row_mean(x * x) + eps) * weight
+
+
+@rafters.rowwise(
+    name="t_rows::layer_norm",
+    outputs=(Output("x"), Output(torch.float32, per_row=True), Output(torch.float32, per_row=True)),
+)
+def layer_norm(x, weight, bias, eps: float = 1e-5):
+    mean = lang.row_mean(x)
+    centred = x - mean
+    scale = lang.rsqrt(lang.row_mean(centred * centred) + eps)
+    return centred * scale * weight + bias, mean, scale
+
+
+@rafters.rowwise(name="t_rows::softmax")
+def softmax(x, temperature):
+    x = x * temperature
+    e = lang.exp(x - lang.row_max(x))
+    return lang.div(e, lang.row_sum(e))
+
+
+@rafters.rowwise(name="t_rows::mean", outputs=(Output("float", per_row=True),))
+def mean(x):
+    return lang.row_mean(x)
+
+
+@rafters.rowwise(name="t_rows::sum_of_means")
+def sum_of_means(x):
+    return x / lang.row_length(x) + lang.row_mean(x)
+
+
+def torch_layer_norm(x, weight, bias, eps=1e-5):
+    mean_ = x.mean(-1, keepdim=True)
+    scale = torch.rsqrt(x.var(-1, correction=0, keepdim=True) + eps)
+    return (x - mean_) * scale * weight + bias, mean_, scale
+
+
+# op, the same in PyTorch, shapes of the arguments for rows and columns
+CASES = {
+    "rms_norm": (rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], None, 1e-6) * w, lambda r, c: ((r, c), (c,))),
+    "rms_norm, a weight a row": (rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], None, 1e-6) * w, lambda r, c: ((r, c), (r, 1))),
+    "rms_norm, one weight": (rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], None, 1e-6) * w, lambda r, c: ((r, c), ())),
+    "rms_norm, weights in the middle": (
+        rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], None, 1e-6) * w, lambda r, c: ((r, 3, c), (3, 1)),
+    ),
+    "rms_norm of one row for many weights": (
+        rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], None, 1e-6) * w, lambda r, c: ((c,), (r, c)),
+    ),
+    "layer_norm": (layer_norm, torch_layer_norm, lambda r, c: ((r, c), (c,), (c,))),
+    "layer_norm of a batch": (layer_norm, torch_layer_norm, lambda r, c: ((2, r, c), (c,), (2, 1, c))),
+    "softmax": (softmax, lambda x, t: torch.softmax(x * t, -1), lambda r, c: ((r, c), ())),
+    "mean": (mean, lambda x: x.mean(-1, keepdim=True), lambda r, c: ((r, c),)),
+    "sum_of_means": (sum_of_means, lambda x: x / x.shape[-1] + x.mean(-1, keepdim=True), lambda r, c: ((r, c),)),
+}  # fmt: skip
+VIEWS = {
+    "dense": lambda x: x,
+    "transposed": lambda x: x.mT.contiguous().mT if x.dim() > 1 else x,
+    "pitched": lambda x: torch.cat((x, x), -1)[..., : x.shape[-1]] if x.dim() else x,
+    "one element in": lambda x: torch.cat((x.flatten()[:1], x.flatten()))[1:].view(x.shape),
+}
+
+
+def drawn(shapes, dtype, device, view=VIEWS["dense"]):
+    generator = torch.Generator().manual_seed(len(shapes))
+    made = [torch.randn(s, generator=generator, dtype=torch.float64) for s in shapes]
+    return [view(m.to(device, dtype)).requires_grad_() for m in made]
+
+
+def gradients(function, leaves, cotangents):
+    made = function(*leaves)
+    made = made if isinstance(made, tuple) else (made,)
+    return torch.autograd.grad(made, leaves, cotangents[: len(made)])
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_pytorchs(name, view, device):
+    """At several widths, which one trace serves, and numbers of rows that one and several programs sum."""
+    op, plain, shapes = CASES[name]
+    for rows, cols in ((5, 9), (1, 33), (70, 64), *(((9000, 257), (300, 4096)) if device == "cuda" else ())):
+        leaves = drawn(shapes(rows, cols), torch.float32, device, VIEWS[view])
+        wide = [x.detach().double().requires_grad_() for x in leaves]
+        results = plain(*wide)
+        results = results if isinstance(results, tuple) else (results,)
+        cotangents = [torch.randn_like(r) for r in results]
+        cotangents[0] = VIEWS[view](cotangents[0])
+        want = gradients(plain, wide, cotangents)
+        got = gradients(op, leaves, [c.float() for c in cotangents])
+        for mine, theirs, leaf in zip(got, want, leaves, strict=True):
+            assert (mine.shape, mine.dtype) == (leaf.shape, leaf.dtype)
+            torch.testing.assert_close(mine.double(), theirs, rtol=2e-4, atol=2e-5 * max(1.0, float(theirs.abs().max())))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_an_expanded_gradient_is_taken_as_it_is(device):
+    x, w = drawn(((70, 33), (33,)), torch.float32, device)
+    (a, b) = torch.autograd.grad(rms_norm(x, w).sum(), (x, w))
+    (c, d) = torch.autograd.grad(F.rms_norm(x, (33,), w, 1e-6).sum(), (x, w))
+    torch.testing.assert_close(a, c, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(b, d, rtol=1e-4, atol=1e-4)
+
+
+def test_some_results_and_some_arguments():
+    """A gradient of the mean alone, of the first result alone; for the bias alone, which is the cotangent summed."""
+    x, w, b = drawn(((7, 12), (12,), (12,)), torch.float64, "cpu")
+    for pick in range(3):
+        got = torch.autograd.grad(layer_norm(x, w, b)[pick].sum(), (x, w, b), allow_unused=True)
+        want = torch.autograd.grad(torch_layer_norm(x, w, b)[pick].sum(), (x, w, b), allow_unused=True)
+        for mine, theirs in zip(got, want, strict=True):
+            assert (mine is None) == (theirs is None)
+            if mine is not None:
+                torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-6)
+    (only,) = torch.autograd.grad(layer_norm(x.detach(), w.detach(), b)[0].sum(), (b,))
+    torch.testing.assert_close(only, torch.full_like(b, 7.0))
+
+
+def test_the_source_is_an_op_to_keep(tmp_path, monkeypatch):
+    x, w = drawn(((7, 12), (12,)), torch.float32, "cpu")
+    source = rms_norm.backward_source(x, w)
+    assert "@rafters.rowwise(" in source
+    assert "lang.row_length(x)" in source
+    assert "def rms_norm_backward(grad_out, x, weight, eps: float):" in source
+    (tmp_path / "kept.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+    import kept
+
+    g = torch.randn(7, 12)
+    for mine, theirs in zip(kept.rms_norm_backward(g, x, w, 1e-6), rms_norm.backward_op(x, w)(g, x, w, 1e-6), strict=True):
+        assert torch.equal(mine, theirs)
+    del sys.modules["kept"]
+
+
+def test_each_input_is_read_once_by_one_kernel(fake_gpu: FakeGPU):
+    """Beside it there is one kernel more that sums what the programs leave of each broadcast argument."""
+    x, w, g = torch.empty(300, 64), torch.empty(64), torch.empty(300, 64)
+    op = rms_norm.backward_op(x, w)
+    fake_gpu.launches.clear()
+    op(g, x, w, 1e-6)
+    assert len(fake_gpu.launches) == 2
+    text = prepare(op, [g, x, w, 1e-6]).recipe.text
+    whole, _, ends = text.partition("for i in tl.range(i_full")
+    for arm in (whole.partition("for i in tl.range(i_start")[2], ends):
+        assert len(re.findall(r"tl\.load\((x|grad_out)_ptr", arm)) == 2
+    assert len(re.findall(r"tl\.load\(weight_ptr", text)) == 1
+    # beside a gradient for x alone nothing is summed: one kernel
+    wanted = layer_norm.backward_op(x, w, w)
+    fake_gpu.launches.clear()
+    wanted(g, torch.empty(300, 1), torch.empty(300, 1), x, w, w, 1e-5)
+    assert len(fake_gpu.launches) == 3
+
+
+def test_what_is_saved_is_an_input():
+    x, w = drawn(((7, 12), (12,)), torch.float32, "cpu")
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.data_ptr()) or t, lambda t: t):
+        rms_norm(x, w)
+        mean(x)
+    assert set(kept) <= {x.data_ptr(), w.data_ptr()}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_compiled_gradients_are_the_same(device):
+    x, w = drawn(((7, 12), (12,)), torch.float32, device)
+    eager = torch.autograd.grad(rms_norm(x, w).square().sum(), (x, w))
+    compiled = torch.autograd.grad(torch.compile(lambda a, b: rms_norm(a, b).square().sum(), fullgraph=True)(x, w), (x, w))
+    for mine, theirs in zip(compiled, eager, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_sums_have_the_same_bits_in_every_run():
+    x, w = drawn(((20_000, 1024), (1024,)), torch.bfloat16, "cuda")
+    g = torch.randn_like(x)
+    first = torch.autograd.grad(rms_norm(x, w), (x, w), g)
+    for _ in range(3):
+        again = torch.autograd.grad(rms_norm(x, w), (x, w), g)
+        assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cols", [8192, 16384, 20_000])
+def test_long_rows(cols):
+    """Rows whose sums need more registers than a thread has."""
+    x, w = drawn(((700, cols), (cols,)), torch.float32, "cuda")
+    g = torch.randn_like(x)
+    got = torch.autograd.grad(rms_norm(x, w), (x, w), g)
+    wide = [t.detach().double().requires_grad_() for t in (x, w)]
+    want = torch.autograd.grad(F.rms_norm(wide[0], (cols,), wide[1], 1e-6), wide, g.double())
+    for mine, theirs in zip(got, want, strict=True):
+        torch.testing.assert_close(mine.double(), theirs, rtol=2e-4, atol=2e-4)
