@@ -1,7 +1,8 @@
 """The speed of derived gradients, measured on a GPU: `python benchmarks/backward.py`.
 
 The backward op of `silu_mul` (one kernel), of `x * w[H]` (each input read once, the weight's gradient summed in two stages), of a value
-a row, of a scalar, of a bias; beside the same formulas in eager PyTorch and compiled by Inductor. Rows as in benchmarks/speed.py.
+a row, of a scalar, of a bias; of row-wise ops; beside the same formulas in eager PyTorch and compiled by Inductor. Rows as in
+benchmarks/speed.py.
 """
 
 import argparse
@@ -13,7 +14,7 @@ import torch
 from speed import DTYPES, SEED, Run, randn, times
 
 from rafters import device as devices
-from rafters import ops
+from rafters import lang, ops, rowwise
 from rafters.roofline import Ceilings, ceilings
 
 T, H = 16384, 4096
@@ -37,9 +38,40 @@ def bias_backward(g: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return g.float().sum_to_size(y.shape).to(y.dtype)
 
 
+@rowwise(name="bench_backward::rms_norm")
+def rms_norm(x, weight, eps: float = 1e-6):
+    return x * lang.rsqrt(lang.row_mean(x * x) + eps) * weight
+
+
+@rowwise(name="bench_backward::layer_norm")
+def layer_norm(x, weight, bias, eps: float = 1e-5):
+    centred = x - lang.row_mean(x)
+    return centred * lang.rsqrt(lang.row_mean(centred * centred) + eps) * weight + bias
+
+
+def rms_norm_backward(g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, eps: float) -> tuple[torch.Tensor, ...]:
+    dtype, g, x = x.dtype, g.float(), x.float()
+    scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    gw = g * w.float()
+    grad_x = scale * (gw - x * scale.square() * (gw * x).mean(-1, keepdim=True))
+    return grad_x.to(dtype), (g * x * scale).sum(0).to(dtype)
+
+
+def layer_norm_backward(
+    g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, eps: float
+) -> tuple[torch.Tensor, ...]:
+    dtype, g, x = x.dtype, g.float(), x.float()
+    centred = x - x.mean(-1, keepdim=True)
+    scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
+    normed, gw = centred * scale, g * w.float()
+    grad_x = scale * (gw - gw.mean(-1, keepdim=True) - normed * (gw * normed).mean(-1, keepdim=True))
+    return grad_x.to(dtype), (g * normed).sum(0).to(dtype), g.sum(0).to(dtype)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results", help="folder for the file")
+    parser.add_argument("--rows-only", action="store_true", help="the row-wise ops alone")
     options = parser.parse_args()
     torch.manual_seed(SEED)
     device = devices.resolve("cuda")
@@ -51,6 +83,9 @@ def main() -> int:
         def full(*shape: int, dtype: torch.dtype = dtype) -> torch.Tensor:
             return randn(*shape, dtype=dtype, device=device)
 
+        of_rows(run, roof, name, full)
+        if options.rows_only:
+            continue
         x = full(64, H)
         if dtype is torch.bfloat16:
             op = ops.silu_mul.backward_op(x, x)
@@ -68,6 +103,20 @@ def main() -> int:
              lambda: (full(T, H), full(H)), 0.85)  # fmt: skip
     print(run.path)
     return 1 if run.wrong else 0
+
+
+def of_rows(run: Run, roof: Ceilings, name: str, full: Any) -> None:
+    """No target was set for these; they are to be faster than what Inductor makes of the formula."""
+    for width in (1024, H, 8192):
+        x, w = full(64, width), full(width)
+        case(run, roof, f"rms_norm backward [{T}, {width}] {name}", rms_norm.backward_op(x, w), rms_norm_backward, rms_norm_backward,
+             lambda width=width: (full(T, width), full(T, width), full(width), 1e-6), None)  # fmt: skip
+    op = layer_norm.backward_op(x, w, w)
+    order = [p.name for p in op.spec.parameters]
+    given = {"grad_out": 0, "x": 0, "weight": 1, "bias": 1}
+    shapes = ((T, width), (width,))
+    case(run, roof, f"layer_norm backward [{T}, {width}] {name}", op, layer_norm_backward, layer_norm_backward,
+         lambda: tuple(full(*shapes[given[n]]) if n in given else 1e-5 for n in order), None)  # fmt: skip
 
 
 def gradient_of_bias(x: torch.Tensor, y: torch.Tensor) -> Any:

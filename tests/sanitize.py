@@ -39,15 +39,32 @@ def calls(op: Any) -> Iterator[tuple[str, tuple[Any, ...]]]:
                 yield f"{name}, {dtype}", arguments_for(op, CASES[name], dtype, "cuda", make=ordinary)
 
 
+def everything() -> dict[str, Any]:
+    """The library's ops, and row-wise ones, whose kernels reduce rows and, backward, sum them over the rows as well."""
+    from rafters import Output, lang, rowwise
+    from rafters.ops import table
+
+    @rowwise(name="sanitized::row_norm", outputs=(Output("x"), Output("x", per_row=True)), accepts="float")
+    def row_norm(x, weight, eps: float = 1e-6):
+        scale = lang.rsqrt(lang.row_mean(x * x) + eps)
+        return x * scale * weight, scale
+
+    @rowwise(name="sanitized::row_softmax", accepts="float")
+    def row_softmax(x):
+        e = lang.exp(x - lang.row_max(x))
+        return lang.div(e, lang.row_sum(e))
+
+    return {**table(), "row_norm": row_norm, "row_softmax": row_softmax}
+
+
 def call_all(names: list[str]) -> int:
     """Calls every op, forward, into `out=` and backward; returns how many calls there were."""
     import torch
 
     from rafters.errors import RaftersError
-    from rafters.ops import table
 
     count = 0
-    for name, op in table().items():
+    for name, op in everything().items():
         if names and name not in names:
             continue
         for label, arguments in calls(op):

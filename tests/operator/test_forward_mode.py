@@ -32,6 +32,22 @@ def cut(x):
     return x.to(tl.int32).to(tl.float32)
 
 
+@rafters.rowwise(name="t_forward::rms_norm")
+def rms_norm(x, weight, eps: float = 1e-6):
+    return x * lang.rsqrt(lang.row_mean(x * x) + eps) * weight
+
+
+@rafters.rowwise(name="t_forward::spread", outputs=(Output("x", per_row=True),))
+def spread(x):
+    centred = x - lang.row_mean(x)
+    return lang.row_sum(centred * centred)
+
+
+def torch_spread(x):
+    centred = x - x.mean(-1, keepdim=True)
+    return (centred * centred).sum(-1, keepdim=True)
+
+
 def torch_halves(x, alpha=1.0):
     gate, up = x.chunk(2, -1)
     return gate * torch.sigmoid(alpha * gate) * up
@@ -46,6 +62,8 @@ CASES = {
     "softcap": (ops.softcap, lambda x, cap: cap * torch.tanh(x / cap), (X,), (2.0,)),
     "silu_mul": (ops.silu_mul, lambda g, u: F.silu(g) * u, (X, W), ()),
     "halves": (halves, torch_halves, ((3, 8),), (1.5,)),
+    "rms_norm": (rms_norm, lambda x, w: F.rms_norm(x, x.shape[-1:], w, 1e-6), (X, W), ()),
+    "spread": (spread, torch_spread, (X,), ()),
     "summed": (summed, lambda x, w: (x * w).sum(0), (X, W), ()),
 }
 
@@ -78,7 +96,9 @@ def test_tangents_of_all_and_of_each_argument(name, dtype, device):
 def test_the_tangent_is_an_op_of_its_own():
     with forward.dual_level():
         ops.silu(forward.make_dual(torch.randn(3), torch.randn(3)))
+        spread(forward.make_dual(torch.randn(2, 3), torch.randn(2, 3)))
     assert hasattr(torch.ops.rafters, "silu_jvp")
+    assert hasattr(torch.ops.t_forward, "spread_jvp")
 
 
 def test_several_results_and_one_without_a_tangent():

@@ -84,7 +84,9 @@ def differentiable(op: Any) -> Callable[..., Any]:
             if spec.backward:
                 return (None, None, *own.gradients(spec, dict(zip(names, arguments, strict=True)), gradients, ctx.results))
             derived = rule.derived
-            if derived is not None and derived.live != live:  # not all results are differentiated: others may want nothing of some
+            if (
+                derived is not None and derived.live != live
+            ):  # not all results are differentiated: others may want nothing of some
                 given = dict(zip(names, arguments, strict=True))
                 by = connected(spec, given) or ()
                 wanted = tuple(name for name in rule.wanted if any(name in by[i] for i in live))
