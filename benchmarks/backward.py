@@ -65,7 +65,7 @@ def layer_norm_backward(
     scale = torch.rsqrt(centred.square().mean(-1, keepdim=True) + eps)
     normed, gw = centred * scale, g * w.float()
     grad_x = scale * (gw - gw.mean(-1, keepdim=True) - normed * (gw * normed).mean(-1, keepdim=True))
-    return grad_x.to(dtype), (g * normed).sum(0).to(dtype), g.sum(0).to(dtype)
+    return grad_x.to(dtype), (g * normed).sum(0).to(w.dtype), g.sum(0).to(b.dtype)
 
 
 def main() -> int:

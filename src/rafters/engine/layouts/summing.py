@@ -2,6 +2,7 @@
 
 A program leaves one sum for its blocks. Where several programs contribute to one element, their sums go to a small buffer that a
 further kernel of the same kind sums, until one program sees all: every sum runs in one order, which the shapes and dtypes decide.
+Of a row-wise op the tiles are whole rows, so that a reduction along the row and the sums over the rows are one kernel.
 """
 
 import math
