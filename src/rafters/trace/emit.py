@@ -27,7 +27,7 @@ _REDUCTIONS = {"sum": "lang.row_sum", "amax": "lang.row_max", "amin": "lang.row_
 _STEMS = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}
 _COMPOUND = {"neg", "logical_not", "logical_and", "logical_or", "bitwise_not", "div", "pow", "sgn", "sign"}
 _REPEATED = {"pow", "sgn", "sign", "trunc"}  # whose text names an operand more than once
-_FILLED = {"full_like", "zeros_like", "ones_like"}
+FILLED = {"full_like", "zeros_like", "ones_like"}
 _SPECIAL = {"div", "clamp"}  # written from their keywords and absent arguments
 _TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "unsqueeze", "squeeze"}
 
@@ -86,7 +86,7 @@ class _Emitter:
 
     def _name(self, node: torch.fx.Node) -> str:
         stem = _STEMS.get(name_of(node), name_of(node).rstrip("_"))
-        if stem == "total" and name_of(cast(Any, node.args[0])) in _FILLED:
+        if stem == "total" and name_of(cast(Any, node.args[0])) in FILLED:
             stem = "length"
         name, count = stem, 1
         while name in self.taken:
@@ -142,7 +142,7 @@ class _Emitter:
         if name in ("full", "scalar_tensor"):
             value = node.args[1] if name == "full" else node.args[0]
             return self._constant(value, node.meta["val"].dtype)
-        if name in _FILLED:
+        if name in FILLED:
             return self._constant(_filling(node), node.meta["val"].dtype)
         if name == "_to_copy":
             return self._cast(node)
@@ -211,7 +211,7 @@ class _Emitter:
         operand: Any = node.args[0]
         if kind_of(operand) == TILE and kind_of(node) != ROW:
             raise CompileError(f"aten.{name_of(node)} over rows has no Triton form; only one along the row has")
-        if name == "sum" and name_of(operand) in _FILLED:
+        if name == "sum" and name_of(operand) in FILLED:
             return self._length(operand)
         mask, text = self.mask(kind_of(operand)), self._argument(operand)
         neutral = _neutral(name, operand.meta["val"].dtype)

@@ -21,7 +21,7 @@ from rafters.operator.text import function_of
 from rafters.trace import body as bodies
 from rafters.trace.derivative import Typed, connections, vjp
 from rafters.trace.graph import ROW, TILE, Graph
-from rafters.trace.write import body_text, passed_on, used_inputs
+from rafters.trace.write import body_text, passed_on, read_inputs, used_inputs
 
 _lock = threading.RLock()
 _PAIRS = ({"lo", "hi"}, {"even", "odd"})
@@ -138,8 +138,7 @@ def _traced(spec: Spec, typed: Typed, constants: dict[str, Any], wanted: tuple[s
     dtype = torch.float64 if any(typed[p][0] is torch.float64 for p in read) else torch.float32
     cotangents: Typed = dict(zip(cotangent_names(spec, live), [(dtype, kind) for kind in kinds(spec, live)], strict=True))
     graph = vjp(spec.body, typed, constants, cotangents, live, read)
-    used = used_inputs(graph)
-    needed = frozenset(spec.views[p].source if p in spec.views else p for p in used if p not in cotangents)
+    needed = frozenset(spec.views[p].source if p in spec.views else p for p in read_inputs(graph) if p not in cotangents)
     order = list(cotangents)
     passed = {
         spec.views[p].source: live[order.index(value)]
