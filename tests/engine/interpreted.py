@@ -207,6 +207,8 @@ def sums(small):
 def sums_of_rows(small):
     """The same beside reductions along the row: a program holds whole rows; one, and several of them a sum."""
     for shape, w, s in (
+        ((1, 33), (33,), (1, 33)),
+        ((9, 33), (9, 1), ()),
         ((150, 7), (7,), (150, 1)),
         ((23, 64), (64,), (1,)),
         ((150, 65), (65,), ()),

@@ -241,6 +241,10 @@ def test_the_first_call_of_all_is_checkpointed():
         first_checkpointed.spec.memory.clear()
         first_checkpointed(x, y)
         assert packed == [(8,), (8,)]  # the hooks are there again, and saw what is saved
+        first_checkpointed.forget_plans()
+        first_checkpointed.spec.memory.clear()
+        compiled = torch.compile(lambda a, b: first_checkpointed(a, b).sum(), backend="aot_eager", fullgraph=True)
+        assert torch.allclose(torch.autograd.grad(compiled(x, y), x)[0], want[0])
 
 
 def test_graphs_are_made_where_they_are_asked_for():

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from fake_gpu import FakeGPU
 
 import rafters
-from rafters import Output, lang
+from rafters import Output, lang, tl
+from rafters.engine.study.facts import facts
 from rafters.testing.kernels import prepare
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -22,7 +23,7 @@ def rms_norm(x, weight, eps: float = 1e-6):
 
 @rafters.rowwise(
     name="t_rows::layer_norm",
-    outputs=(Output("x"), Output(torch.float32, per_row=True), Output(torch.float32, per_row=True)),
+    outputs=(Output("x"), Output("x", per_row=True), Output("x", per_row=True)),
 )
 def layer_norm(x, weight, bias, eps: float = 1e-5):
     mean = lang.row_mean(x)
@@ -43,6 +44,22 @@ def mean(x):
     return lang.row_mean(x)
 
 
+@rafters.rowwise(name="t_rows::scaled_mean", outputs=(Output("float", per_row=True),))
+def scaled_mean(s, x):
+    return lang.row_mean(x) * s
+
+
+@rafters.rowwise(name="t_rows::of_both")
+def of_both(w, x):
+    y = x + w
+    return x * lang.row_mean(w * x) + y - lang.row_mean(y) * lang.row_max(w)
+
+
+@rafters.rowwise(name="t_rows::total", outputs=(Output("float", per_row=True),))
+def total(x, w):
+    return lang.row_sum(x + w)
+
+
 @rafters.rowwise(name="t_rows::sum_of_means")
 def sum_of_means(x):
     return x / lang.row_length(x) + lang.row_mean(x)
@@ -52,6 +69,12 @@ def torch_layer_norm(x, weight, bias, eps=1e-5):
     mean_ = x.mean(-1, keepdim=True)
     scale = torch.rsqrt(x.var(-1, correction=0, keepdim=True) + eps)
     return (x - mean_) * scale * weight + bias, mean_, scale
+
+
+def torch_of_both(w, x):
+    x, w = torch.broadcast_tensors(x, w)
+    y = x + w
+    return x * (w * x).mean(-1, keepdim=True) + y - y.mean(-1, keepdim=True) * w.amax(-1, keepdim=True)
 
 
 # op, the same in PyTorch, shapes of the arguments for rows and columns
@@ -69,6 +92,15 @@ CASES = {
     "layer_norm of a batch": (layer_norm, torch_layer_norm, lambda r, c: ((2, r, c), (c,), (2, 1, c))),
     "softmax": (softmax, lambda x, t: torch.softmax(x * t, -1), lambda r, c: ((r, c), ())),
     "mean": (mean, lambda x: x.mean(-1, keepdim=True), lambda r, c: ((r, c),)),
+    "of both": (of_both, torch_of_both, lambda r, c: ((r, c), (r, c))),
+    "of both, a weight a row": (of_both, torch_of_both, lambda r, c: ((r, 1), (r, c))),
+    "of both, one weight": (of_both, torch_of_both, lambda r, c: ((), (r, c))),
+    "of both, one weight of one dimension": (of_both, torch_of_both, lambda r, c: ((1,), (r, c))),
+    "of both, a value a row": (of_both, torch_of_both, lambda r, c: ((r, c), (r, 1))),
+    "scaled mean": (scaled_mean, lambda s, x: x.mean(-1, keepdim=True) * s, lambda r, c: ((r, 1), (r, c))),
+    "scaled mean, one factor": (scaled_mean, lambda s, x: x.mean(-1, keepdim=True) * s, lambda r, c: ((), (r, c))),
+    "total": (total, lambda x, w: (x + w).sum(-1, keepdim=True), lambda r, c: ((r, c), (r, 1))),
+    "total, one term": (total, lambda x, w: (x + w).sum(-1, keepdim=True), lambda r, c: ((r, c), (1,))),
     "sum_of_means": (sum_of_means, lambda x: x / x.shape[-1] + x.mean(-1, keepdim=True), lambda r, c: ((r, c),)),
 }  # fmt: skip
 VIEWS = {
@@ -109,6 +141,86 @@ def test_gradients_are_pytorchs(name, view, device):
         for mine, theirs, leaf in zip(got, want, leaves, strict=True):
             assert (mine.shape, mine.dtype) == (leaf.shape, leaf.dtype)
             torch.testing.assert_close(mine.double(), theirs, rtol=2e-4, atol=2e-5 * max(1.0, float(theirs.abs().max())))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_second_derivatives_and_tangents(name):
+    """Of arguments that are broadcast along the row as well: each is a row of equal numbers."""
+    op, plain, shapes = CASES[name]
+    leaves = drawn(shapes(3, 4), torch.float64, "cpu")
+    assert torch.autograd.gradcheck(op, leaves, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(op, leaves)
+    for moved in range(len(leaves)):  # alone: the others may be what spans the row
+        alone = [x if i == moved else x.detach() for i, x in enumerate(leaves)]
+        assert torch.autograd.gradcheck(op, alone, check_forward_ad=True)
+    results, wanted = op(*leaves), plain(*leaves)
+    pairs = zip(results, wanted, strict=True) if isinstance(results, tuple) else ((results, wanted),)
+    for mine, theirs in pairs:
+        torch.testing.assert_close(mine.double(), theirs.double(), rtol=1e-5, atol=1e-6)
+
+
+@rafters.rowwise(name="t_rows::into_weights", outputs=(Output("w", sum_to="w"), Output("x", sum_to="x")))
+def into_weights(x, w):
+    return x + w, x * lang.row_sum(x)
+
+
+def test_gradients_of_sums():
+    """The cotangent of a sum spans a part of the call alone."""
+    for shape in ((4, 1), (), (6,), (1,), (4, 6)):
+        x, w = drawn(((4, 6), shape), torch.float64, "cpu")
+        assert torch.autograd.gradcheck(into_weights, (x, w))
+        assert torch.autograd.gradgradcheck(into_weights, (x, w))
+        assert torch.autograd.gradcheck(lambda w, x=x: into_weights(x.detach(), w), (w,), check_forward_ad=True)
+
+
+def test_one_row_has_the_kernel_of_many():
+    """Rows are reduced in the same order, whether or not there are others to sum with; and one short row alone compiles."""
+    triton = pytest.importorskip("triton")
+    assert triton
+    for cols in (33, 64, 4096, 16384):
+        layouts = set()
+        for rows in (1, 4, 400):
+            x, w = torch.empty(rows, cols), torch.empty(cols)
+            op = rms_norm.backward_op(x, w)
+            made = prepare(op, [x, x, w, 1e-6])
+            found = facts(made.compile(), [n for n, kind in made.recipe.signature if kind != "constexpr"])
+            layouts.add((made.layout.constants["ROWS"], made.layout.warps, tuple(found.reduce_layout)))
+        assert len(layouts) == 1, layouts
+
+
+def test_a_body_that_varies_has_no_value_a_row():
+    @rafters.rowwise(name="t_rows::varies", outputs=(Output(per_row=True),))
+    def varies(x):
+        return x * lang.row_sum(x)
+
+    with pytest.raises(rafters.BodyError, match="output 0 is declared one value a row"):
+        varies(torch.ones(2, 3))
+
+
+def test_a_row_of_constants_has_a_length():
+    @rafters.rowwise(name="t_rows::counted")
+    def counted(x):
+        return x * lang.row_sum(tl.zeros_like(x) + 1.0) / lang.row_length(x)
+
+    x = torch.randn(3, 5)
+    torch.testing.assert_close(counted(x), x)
+
+
+def test_a_fused_op_has_a_fused_gradient():
+    from rafters.operator.pytorch.compiled import fuses
+
+    @rafters.rowwise(name="t_rows::fused", compile="fuse")
+    def fused(x, w):
+        return x * lang.row_sum(x * w)
+
+    x, w = torch.ones(2, 3), torch.ones(3)
+    assert fuses(fused.backward_op(x, w))
+
+
+def test_bytes_of_what_is_not_read():
+    x, g = torch.empty(4, 6), torch.empty(4, 1)
+    op = mean.backward_op(x)
+    assert op.cost(g, x).read_bytes == 4 * 4  # of x the length alone is used
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -62,8 +62,9 @@ def executor(
         limit = math.prod(sizes) + 1  # one operation straight into the result: there is no temporary to keep small
     else:
         into = None
-    # A row that is one value repeated is still a row: its reductions run over all of it.
-    whole = {p.name for p in memory if rowwise and p.shape and p.shape[-1] == shape[-1]}
+    # What is one value along the row is still a row: its reductions run over all of it.
+    whole = {p.name for p in inputs if rowwise and isinstance(p, Piece)}
+    whole |= {p.name for p in outputs if rowwise and p.shape and p.shape[-1] == shape[-1]}
     plan = [_windows(memory, strides, sizes, whole, *block) for block in blocks(sizes, limit)]
 
     def run(tensors: dict[str, Any]) -> None:
@@ -87,8 +88,11 @@ def executor(
             for p, value in zip(outputs, graph.hoisted(*arguments), strict=True):
                 if p.name in sums:
                     _sum(taken[p.name], value.expand(full))
-                else:
-                    _store(taken[p.name], value, p, taken)
+                    continue
+                target = taken[p.name]
+                if rowwise and target.shape[-1] == 1:
+                    value = value[..., :1]  # one value a row, which the trace may not know from a row of equal ones
+                _store(target, value, p, taken)
         for name, result in results.items():
             result.copy_(tensors[name])
 

@@ -145,8 +145,9 @@ SLOTS = 64  # sizes that a family remembers having met, by their remainder
 class Family:
     """The plans of one class of calls that launch one kernel."""
 
-    def __init__(self, lead: Lead, plan: Any) -> None:
+    def __init__(self, lead: Lead, plan: Any, state: int = 0) -> None:
         self.plan = plan  # of the first size seen
+        self.state = state  # of the table that has it, when the plan was made
         self._lead, self._size = lead, math.prod(lead)
         self.low = self.high = self._size
         self._rules: dict[str, Rule] | None = None  # of the constants that depend on the size; known from the second size on

@@ -27,13 +27,14 @@ def compile_kernel(source: Any, target: Any, options: dict[str, Any]) -> Any:
     runtime = triton.knobs.runtime
     with LOCK:
         theirs = runtime.add_stages_inspection_hook
-        runtime.add_stages_inspection_hook = functools.partial(_without_promises, theirs)
+        ours = runtime.add_stages_inspection_hook = functools.partial(_without_promises, theirs)
         # Triton 3.6 leaves hooks out of the key of its cache; these, which are in it, tell the two kernels apart.
         named = {**triton.compiler.compiler.get_cache_invalidating_env_vars(), "RAFTERS_MENDED": "1"}
         try:
             return triton.compile(source, target=target, options=options, _env_vars=named)
         finally:
-            runtime.add_stages_inspection_hook = theirs
+            if runtime.add_stages_inspection_hook is ours:
+                runtime.add_stages_inspection_hook = theirs
 
 
 def misreads(version: str) -> bool:
@@ -52,6 +53,6 @@ def _without_promises(theirs: Any, *given: Any) -> tuple[str, str] | None:
     if not given:
         return known[0] + __name__, known[1] + __name__
     stages = given[1]
-    assemble = stages["ptx"]
-    stages["ptx"] = lambda text, metadata: assemble(PROMISED.sub(r"\1 \2", text), metadata)
+    if (assemble := stages.get("ptx")) is not None:  # another thread may compile for another kind of device meanwhile
+        stages["ptx"] = lambda text, metadata: assemble(PROMISED.sub(r"\1 \2", text), metadata)
     return None

@@ -148,11 +148,22 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tra
     """The graph of the body for the dtypes (and, row-wise, the kinds) of a call."""
     values, constants = traced_values(spec, resolved, arguments)
     # by their text: 1, 1.0 and True are equal to Python, and so are 0.0 and -0.0
-    key = (tuple(values.items()), repr(constants))
+    key = (tuple(values.items()), tuple(p.name for p in resolved.inputs), repr(constants))
     if key not in spec.memory:
-        spec.memory[key] = tracing.trace(spec.body, values, constants, spec.rowwise)
+        numbers = set(values) - {p.name for p in resolved.inputs}
+        spec.memory[key] = tracing.trace(spec.body, values, constants, spec.rowwise, numbers)
+        _check_per_row(spec, spec.memory[key])
     graph: tracing.Graph = spec.memory[key]
     return graph
+
+
+def _check_per_row(spec: Spec, graph: tracing.Graph) -> None:
+    returned = next(node for node in graph.module.graph.nodes if node.op == "output").args[0]
+    for i, (output, value) in enumerate(zip(spec.outputs, returned, strict=True)):
+        if output.per_row and graph.varying[value] in (TILE, COLUMN):
+            raise spec.body.error(
+                f"output {i} is declared one value a row (per_row=True), and what is returned varies along the row"
+            )
 
 
 def source(spec: Spec, arguments: dict[str, Any], chosen: Target | None = None) -> str:

@@ -24,7 +24,7 @@ class Word:
     """One function of `rafters.lang`: `code` in Triton's dialect, `meaning` on torch tensors in the compute dtype.
 
     The derivative of a word is that of its meaning, which PyTorch knows; a word whose derivative must be taken another way says
-    so in its meaning (with a `torch.autograd.Function`, or by detaching what is constant).
+    so in its meaning (with a `torch.autograd.Function`, by detaching what is constant, or as `row_mean` does).
     """
 
     def __init__(self, code: Callable[..., Any], meaning: Meaning, real: bool = False) -> None:

@@ -10,7 +10,8 @@ from rafters.errors import BodyError, CompileError
 from rafters.operator.declare import elementwise
 from rafters.operator.text import function_of
 from rafters.trace import body as bodies
-from rafters.trace.graph import POINT, REDUCTIONS, SHAPES, TILE, Graph, alone, name_of, trace_function
+from rafters.trace.graph import Graph, alone, trace_function
+from rafters.trace.nodes import POINT, REDUCTIONS, SHAPES, TILE, name_of
 from rafters.trace.write import body_text
 
 # PyTorch counts these as elementary; each has a formula.

@@ -10,13 +10,16 @@ from rafters.engine.call import resolve
 from rafters.engine.piece import Piece
 from rafters.engine.prepare import trace_call
 from rafters.engine.spec import Spec
-from rafters.trace.graph import COLUMN, POINT, ROW, TILE
+from rafters.trace.nodes import COLUMN, POINT, ROW, TILE
 
 
 def cost(spec: Spec, arguments: dict[str, Any]) -> Cost:
     """Each unique storage range read once and written once; broadcast dimensions once; a gather reads the rows it touches."""
     resolved = resolve(spec, arguments)
-    read = {_range(arguments, p): _bytes(p, resolved.indices) for p in (*resolved.inputs, *resolved.indices)}
+    inputs = resolved.inputs
+    if spec.reference is None:  # of some inputs a body uses nothing, or the length of their rows
+        inputs = tuple(p for p in inputs if p.name in trace_call(spec, resolved, arguments).read)
+    read = {_range(arguments, p): _bytes(p, resolved.indices) for p in (*inputs, *resolved.indices)}
     written = 0
     for result, group in zip(resolved.results, spec.results, strict=True):
         shape = (*resolved.shape[:-1], 1) if group[0].per_row else result.shape if group[0].sum_to else resolved.shape

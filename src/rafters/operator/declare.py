@@ -87,7 +87,7 @@ def rowwise(
 def _decorator(body: Any, rowwise_: bool, compile_: str | None, *options: Any) -> Any:
     def made(function: Any) -> Any:
         spec = _spec(function, rowwise_, *options)
-        if compile_ == "opaque":  # its derivatives are kept whole as well: what they promise is what it promises
+        if compile_ is not None:  # its derivatives are kept whole, or fused, as well: what they promise is what it promises
             spec = dataclasses.replace(spec, make=functools.partial(rowwise if rowwise_ else elementwise, compile=compile_))
         return make_op(spec, compile_=compile_)
 

@@ -29,7 +29,9 @@ def traced_form(spec: Spec, arguments: dict[str, Any], exact: bool = False) -> t
         if exact and dtype is torch.float32:
             dtype = torch.float64
         if isinstance(value, torch.Tensor):
-            values[parameter.name] = _view(value, view, arguments, rank).to(dtype)
+            value = _view(value, view, arguments, rank).to(dtype)
+            # in a row-wise body a tensor is a row: one that is broadcast along it a row of equal numbers
+            values[parameter.name] = value.expand(*value.shape[:-1], resolved.shape[-1]) if spec.rowwise else value
         else:
             values[parameter.name] = _number(value, dtype)
     outputs = run(spec.body, values)
@@ -82,7 +84,8 @@ def _assemble(
         pieces = []
         for output in group:
             shape = (*resolved.shape[:-1], 1) if output.per_row else resolved.shape
-            value = outputs[position].expand(shape)
+            value = outputs[position][..., :1] if output.per_row else outputs[position]
+            value = value.expand(shape)
             if output.sum_to is not None and result.shape != resolved.shape:
                 value = value.to(torch.promote_types(value.dtype, totals(result.dtype))).sum_to_size(result.shape)
             pieces.append(_cast(value, result.dtype, exact))

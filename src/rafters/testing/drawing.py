@@ -118,7 +118,7 @@ class _Drawing:
         domain = (self.table, *self.domain[self.leading :]) if p.name in self.gathered else self.domain
         kept = 1 if p.name in self.gathered else 0
         if not whole and not p.mutated and self.space.broadcast:
-            row = int(self.op.spec.rowwise or p.name in self.halved)  # the last dimension stays
+            row = int(p.name in self.halved)  # the last dimension stays
             ones = [self.draw(st.booleans()) for _ in domain[kept : len(domain) - row]] + [False] * row
             domain = (*domain[:kept], *(1 if one else n for n, one in zip(domain[kept:], ones, strict=True)))
             if not kept:

@@ -5,9 +5,10 @@ from typing import Any
 
 import torch
 
-from rafters.lang.rows import deriving
+from rafters.lang import rows
 from rafters.trace.body import Body
-from rafters.trace.graph import SHAPES, Graph, alone, trace_function
+from rafters.trace.graph import Graph, alone, trace_function
+from rafters.trace.nodes import ROW, SHAPES
 from rafters.trace.run import run
 
 Typed = dict[str, tuple[torch.dtype, str]]  # dtype and kind (tile, column, row, point) of every value of a body
@@ -44,7 +45,7 @@ def vjp(
         gradients: tuple[torch.Tensor, ...] = pull(seeds)
         return gradients
 
-    with deriving():
+    with rows.deriving():
         return trace_function(function, {**cotangents, **tensors}, mutates=True)
 
 
@@ -68,7 +69,7 @@ def jvp(
         tangents_: tuple[torch.Tensor, ...] = push(values[:count])
         return tangents_
 
-    with deriving():
+    with rows.deriving():
         return trace_function(function, {**{t: tensors[n] for n, t in tangents.items()}, **tensors}, mutates=True)
 
 
@@ -84,6 +85,13 @@ def _chosen(
 
     def forward(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         made = run(body, {**given, **dict(zip(names, values, strict=True)), **constants})
-        return tuple(made[i].expand(SHAPES[kind]) for i, kind in zip(outputs, kinds, strict=True))
+        return tuple(_of_kind(made[i], kind) for i, kind in zip(outputs, kinds, strict=True))
 
     return forward
+
+
+def _of_kind(value: torch.Tensor, kind: str) -> torch.Tensor:
+    """One value a row may come as a row of equal ones: their mean has its derivative."""
+    if kind == ROW and value.dim() and value.shape[-1] != 1:
+        return rows.row_mean.meaning(value)  # type: ignore[no-any-return]
+    return value.expand(SHAPES[kind])

@@ -1,4 +1,4 @@
-"""Writes a traced graph back as Triton text: the body of a row-wise kernel, with every reduction under the mask of its row.
+"""Writes a traced graph back as Triton text: in a row-wise kernel, with every reduction under the mask of its row, or as a body.
 
 A value is a tile [ROWS, COLS], a column vector [1, COLS], a row value [ROWS, 1] or a scalar; Triton broadcasts these as PyTorch
 does, so nothing is translated but names. What is used once is written where it is used.
@@ -13,7 +13,8 @@ import torch
 from rafters import lang
 from rafters.dtypes import TRITON_NAMES
 from rafters.errors import CompileError
-from rafters.trace.graph import COLUMN, ROW, TILE, Graph, kind_of, name_of
+from rafters.trace.graph import Graph
+from rafters.trace.nodes import COLUMN, FILLED, ROW, TILE, filling, kind_of, name_of
 
 _INFIX = {
     "add": "+", "sub": "-", "mul": "*", "gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!=", "bitwise_and": "&",
@@ -27,7 +28,6 @@ _REDUCTIONS = {"sum": "lang.row_sum", "amax": "lang.row_max", "amin": "lang.row_
 _STEMS = {"sum": "total", "amax": "peak", "amin": "least", "_to_copy": "rounded"}
 _COMPOUND = {"neg", "logical_not", "logical_and", "logical_or", "bitwise_not", "div", "pow", "sgn", "sign"}
 _REPEATED = {"pow", "sgn", "sign", "trunc"}  # whose text names an operand more than once
-FILLED = {"full_like", "zeros_like", "ones_like"}
 _SPECIAL = {"div", "clamp"}  # written from their keywords and absent arguments
 _TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "unsqueeze", "squeeze"}
 
@@ -35,7 +35,8 @@ _TRANSPARENT = {"clone", "alias", "detach", "lift_fresh", "expand", "view", "uns
 def emit(graph: Graph, inputs: Sequence[str], outputs: Sequence[str], row_length: str, mask: Callable[[str], str]) -> list[str]:
     """Lines that compute `outputs` from `inputs` (names of the values, in the order of the graph's placeholders).
 
-    `row_length` is the name of the number of columns; `mask(kind)` the mask of a tile or a column vector.
+    `row_length` is the name of the number of columns; `mask(kind)` the mask of a tile or a column vector. Without a row length the lines
+    are those of a body, in whose words a reduction knows its row itself.
     """
     return _Emitter(graph, inputs, outputs, row_length, mask).lines()
 
@@ -44,7 +45,7 @@ class _Emitter:
     def __init__(
         self, graph: Graph, inputs: Sequence[str], outputs: Sequence[str], row_length: str, mask: Callable[[str], str]
     ) -> None:
-        self.module = graph.module
+        self.module, self.varying = graph.module, graph.varying
         self.nodes = list(graph.module.graph.nodes)
         self.outputs, self.row_length, self.mask = list(outputs), row_length, mask
         self.text: dict[torch.fx.Node, str] = {}
@@ -132,8 +133,8 @@ class _Emitter:
             return self._division(node, arguments)
         if name == "reciprocal":
             return f"lang.div(1.0, {arguments[0]})"
-        if name == "mean" and not self.row_length:
-            return f"lang.row_mean({arguments[0]})"
+        if name == "mean" and (not self.row_length or not self._varies_along(node)):
+            return f"lang.row_mean({arguments[0]})" if not self.row_length else arguments[0]
         if name == "mean":
             return f"lang.div({self._reduction(node, 'sum')}, {self.row_length})"
         if name == "clamp":
@@ -143,7 +144,7 @@ class _Emitter:
             value = node.args[1] if name == "full" else node.args[0]
             return self._constant(value, node.meta["val"].dtype)
         if name in FILLED:
-            return self._constant(_filling(node), node.meta["val"].dtype)
+            return self._constant(filling(node), node.meta["val"].dtype)
         if name == "_to_copy":
             return self._cast(node)
         if name == "pow":
@@ -211,24 +212,29 @@ class _Emitter:
         operand: Any = node.args[0]
         if kind_of(operand) == TILE and kind_of(node) != ROW:
             raise CompileError(f"aten.{name_of(node)} over rows has no Triton form; only one along the row has")
-        if name == "sum" and name_of(operand) in FILLED:
-            return self._length(operand)
-        mask, text = self.mask(kind_of(operand)), self._argument(operand)
+        if name == "sum" and name_of(operand) in FILLED and filling(operand) == 1:
+            return self._length(node, operand)
+        if self.row_length and not self._varies_along(node):  # a row of equal numbers
+            same = f"{self._operand(operand)} * {self._length(node, operand)}"
+            return same if name == "sum" else self._argument(operand)
+        mask, text = self.mask(self.varying[operand]), self._argument(operand)
         neutral = _neutral(name, operand.meta["val"].dtype)
         return f"{_REDUCTIONS[name]}(tl.where({mask}, {text}, {neutral}))" if mask else f"{_REDUCTIONS[name]}({text})"
 
-    def _length(self, ones: torch.fx.Node) -> str:
-        """The sum of a row of equal numbers."""
-        source: Any = ones
+    def _varies_along(self, reduction: torch.fx.Node) -> bool:
+        """Are the numbers of the row that is reduced not all the same?"""
+        operand: Any = reduction.args[0]
+        return self.varying[operand] in (TILE, COLUMN)
+
+    def _length(self, node: torch.fx.Node, source: Any) -> str:
+        """The length of the row of `source`, in the dtype of `node`."""
+        dtype = node.meta["val"].dtype
+        if self.row_length:
+            return f"tl.cast({self.row_length}, tl.{TRITON_NAMES[dtype]})"
         while source.op != "placeholder":
             source = next(n for n in source.all_input_nodes if kind_of(n) in (TILE, COLUMN))
-        dtype = f"tl.{TRITON_NAMES[ones.meta['val'].dtype]}"
-        length = f"tl.cast({self.row_length}, {dtype})" if self.row_length else f"lang.row_length({self.text[source]})"
-        return length if _filling(ones) == 1 else f"({self._argument(_filling(ones))} * {length})"
-
-
-def _filling(node: torch.fx.Node) -> Any:
-    return node.args[1] if name_of(node) == "full_like" else int(name_of(node) == "ones_like")
+        length = f"lang.row_length({self.text[source]})"
+        return length if dtype.is_floating_point else f"{length}.to(tl.{TRITON_NAMES[dtype]})"
 
 
 def _mentions(user: torch.fx.Node, node: torch.fx.Node) -> int:

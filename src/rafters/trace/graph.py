@@ -5,8 +5,8 @@ import copy
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -14,12 +14,8 @@ import torch
 from rafters import lang
 from rafters.lang.elementary import stable_sigmoid
 from rafters.trace.body import Body
+from rafters.trace.nodes import COLUMN, FILLED, POINT, REDUCTIONS, ROW, SHAPES, TILE, filling, kind_of, name_of
 from rafters.trace.run import run
-
-# Sizes that occur nowhere else, so that the kind of a node (tile, column vector, row scalar, scalar) shows in its shape.
-SOME_ROWS, SOME_COLS = 5, 7
-TILE, COLUMN, ROW, POINT = "tile", "column", "row", "point"
-SHAPES: dict[str, tuple[int, ...]] = {TILE: (SOME_ROWS, SOME_COLS), COLUMN: (1, SOME_COLS), ROW: (SOME_ROWS, 1), POINT: ()}
 
 _FREE = {"_to_copy", "clone", "view", "expand", "full", "full_like", "scalar_tensor", "empty_like", "zeros_like", "alias", "detach",
          "lift_fresh", "unsqueeze", "squeeze", "permute", "slice"}  # fmt: skip
@@ -27,10 +23,15 @@ _FREE = {"_to_copy", "clone", "view", "expand", "full", "full_like", "scalar_ten
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A traced body. `inputs` names the placeholders in order; each is a tensor or a 0-d scalar."""
+    """A traced body. `inputs` names the placeholders in order; each is a tensor or a 0-d scalar.
+
+    `kinds` says how each input varies. It may say less than the shape it was traced with: a row-wise body sees a whole row of an argument
+    that is one value a row.
+    """
 
     module: torch.fx.GraphModule
     inputs: tuple[str, ...]
+    kinds: tuple[str, ...]
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         result: tuple[torch.Tensor, ...] = self.module(*tensors)
@@ -70,6 +71,29 @@ class Graph:
         same_dtype = {a.meta["val"].dtype for a in inputs} == {work[0].meta["val"].dtype}
         return _out_form(work[0].target) if same_dtype and isinstance(work[0].target, torch._ops.OpOverload) else None
 
+    @functools.cached_property
+    def read(self) -> frozenset[str]:
+        """The inputs of which more than the shape is used: the length of a row is not in its numbers."""
+        placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        uses = {name: [name_of(user) for user in node.users] for name, node in zip(self.inputs, placeholders, strict=True)}
+        return frozenset(name for name, users in uses.items() if any(user not in FILLED for user in users))
+
+    @functools.cached_property
+    def varying(self) -> dict[torch.fx.Node, str]:
+        """How each value varies (tile, column, row, point), whatever shape it has in the trace."""
+        result: dict[torch.fx.Node, str] = {}
+        kinds = iter(self.kinds)
+        for node in self.module.graph.nodes:
+            if node.op == "placeholder":
+                result[node] = next(kinds)
+                continue
+            operands = () if node.op != "output" and name_of(node) in FILLED else node.all_input_nodes
+            of = {result[n] for n in operands}
+            along = bool(of & {TILE, COLUMN}) and name_of(node) not in REDUCTIONS
+            down = bool(of & {TILE, ROW})
+            result[node] = (TILE if down else COLUMN) if along else (ROW if down else POINT)
+        return result
+
     @property
     def flops(self) -> dict[str, int]:
         """Arithmetic operations per element, by the kind of value they make (a reduction counts on its operand)."""
@@ -77,7 +101,7 @@ class Graph:
         for node in self.module.graph.nodes:
             if node.op == "call_function" and name_of(node) not in _FREE and node.target is not operator.getitem:
                 operand = node.args[0] if name_of(node) in REDUCTIONS and node.args else node
-                counts[kind_of(operand if isinstance(operand, torch.fx.Node) else node)] += 1
+                counts[self.varying[operand if isinstance(operand, torch.fx.Node) else node]] += 1
         return counts
 
 
@@ -98,44 +122,34 @@ def _out_form(target: torch._ops.OpOverload) -> Callable[..., Any] | None:
 
 # Kept whole: a word of the language has code of its own, better than the formula it would be taken apart into.
 WHOLE = {f"aten::{word}" for word in lang.WORDS}
-REDUCTIONS = {"sum", "amax", "amin", "mean", "prod"}
 
 
-def name_of(node: torch.fx.Node) -> str:
-    """'mul' of aten.mul.Tensor; 'view' of aten.view_copy, which functionalization writes for a view."""
-    target = node.target
-    name = (
-        target._schema.name.split("::")[-1]
-        if isinstance(target, torch._ops.OpOverload)
-        else getattr(target, "__name__", str(target))
-    )
-    return name if name == "_to_copy" else name.removesuffix("_copy")
+# In a row-wise body every tensor is a row: one that is broadcast along it is a row of equal numbers.
+_WHOLE = {TILE: TILE, ROW: TILE, COLUMN: COLUMN, POINT: COLUMN}
 
 
-def kind_of(node: torch.fx.Node) -> str:
-    """tile, column, row or point, from the shape the node had in the trace."""
-    shape = tuple(node.meta["val"].shape)
-    if shape[-2:] == (SOME_ROWS, SOME_COLS):
-        return TILE
-    if shape[-1:] == (SOME_COLS,):
-        return COLUMN
-    return ROW if shape[-2:] == (SOME_ROWS, 1) else POINT
-
-
-def trace(body: Body, tensors: dict[str, tuple[torch.dtype, str]], constants: dict[str, Any], rowwise: bool = True) -> Graph:
+def trace(
+    body: Body,
+    tensors: dict[str, tuple[torch.dtype, str]],
+    constants: dict[str, Any],
+    rowwise: bool = True,
+    numbers: Collection[str] = (),
+) -> Graph:
     """Traces `body`.
 
-    `tensors` gives dtype and kind (tile, column, row, point) of every tensor and scalar parameter that is present; `constants` the
-    compile-time values, and None for optionals that are absent. Scalars are traced as 0-d inputs, so that no value is baked in.
+    `tensors` gives dtype and kind (tile, column, row, point) of every tensor and scalar parameter that is present, of which `numbers`
+    are no tensors; `constants` the compile-time values, and None for optionals that are absent. Scalars are traced as 0-d inputs, so that
+    no value is baked in.
     """
     names = tuple(tensors)
+    whole = {n: (dtype, _WHOLE[kind] if rowwise and n not in numbers else kind) for n, (dtype, kind) in tensors.items()}
 
     def function(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return run(body, {**dict(zip(names, values, strict=True)), **constants})
 
-    graph = trace_function(function, tensors)
+    graph = trace_function(function, whole)
     _check_reductions(body, graph.module, rowwise)
-    return graph
+    return replace(graph, kinds=tuple(kind for _, kind in tensors.values()))
 
 
 def trace_function(
@@ -155,7 +169,7 @@ def trace_function(
         pure: Any = torch.func.functionalize(function, remove="mutations_and_views") if mutates else function
         module = make_fx(pure, tracing_mode="fake", decomposition_table=rules)(*examples)
         _clean(module)
-    return Graph(module, tuple(tensors))
+    return Graph(module, tuple(tensors), tuple(kind for _, kind in tensors.values()))
 
 
 @functools.cache
@@ -172,7 +186,9 @@ def _check_reductions(body: Body, module: torch.fx.GraphModule, rowwise: bool) -
         if node.op == "call_function" and name_of(node) in REDUCTIONS and not rowwise:
             raise body.error("an elementwise op has no rows to reduce; decorate the body with @rafters.rowwise", body.tree)
         if node.op == "call_function" and name_of(node) in REDUCTIONS and kind_of(node.args[0]) not in (TILE, COLUMN):
-            raise body.error(f"lang.row_{name_of(node)} of a value that does not vary along the row", body.tree)
+            raise body.error(
+                f"a row of a value that has none (a number, or what was reduced already): aten.{name_of(node)}", body.tree
+            )
 
 
 _tracing = threading.RLock()  # make_fx patches torch's globals while it runs: one trace at a time in the process
@@ -202,7 +218,7 @@ def _without_saved_tensors_hooks() -> Iterator[None]:
     """Activation checkpointing and offloading set them, and torch.func.vjp refuses to work under them."""
     autograd = torch._C._autograd
     hooks = []
-    while (pair := autograd._top_saved_tensors_default_hooks(False)) is not None:
+    while (pair := autograd._top_saved_tensors_default_hooks(True)) is not None:  # True: while torch traces as well
         hooks.append(pair)
         autograd._pop_saved_tensors_default_hooks()
     try:
@@ -223,14 +239,30 @@ def _clean(module: torch.fx.GraphModule) -> None:
     module.recompile()
 
 
+def _reduced_constants(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The filled tensors whose rows are reduced, directly or after operations among constants: a sum of ones is the length of the row."""
+    made_of: dict[torch.fx.Node, set[torch.fx.Node] | None] = {}  # the filled tensors that a constant is made of
+    reduced: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function":
+            made_of[node] = None
+            continue
+        parts = [made_of[n] for n in node.all_input_nodes]
+        made_of[node] = (
+            {node} if name_of(node) in FILLED else None if None in parts else set().union(*(p for p in parts if p is not None))
+        )
+        if name_of(node) in REDUCTIONS:
+            reduced |= made_of[node] or set()
+    return reduced
+
+
 def _constants(graph: torch.fx.Graph) -> None:
     """A tensor of one number (`ones_like`, the seed of a rule) as the number itself, which broadcasts."""
-    numbers = {"zeros_like": 0, "ones_like": 1}
+    reduced = _reduced_constants(graph)
     for node in list(graph.nodes):
-        name = name_of(node) if node.op == "call_function" else ""
-        if (name != "full_like" and name not in numbers) or any(name_of(user) in REDUCTIONS for user in node.users):
-            continue  # a sum of ones is the length of the row
-        value, dtype = node.args[1] if name == "full_like" else numbers[name], node.meta["val"].dtype
+        if node.op != "call_function" or name_of(node) not in FILLED or node in reduced:
+            continue
+        value, dtype = filling(node), node.meta["val"].dtype
         with graph.inserting_before(node):
             number = graph.call_function(torch.ops.aten.full.default, ([], value), {"dtype": dtype})
         number.meta["val"] = node.meta["val"].new_empty(())

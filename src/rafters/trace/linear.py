@@ -10,14 +10,14 @@ from typing import Any
 
 import torch
 
-from rafters.trace.graph import Graph, name_of
+from rafters.trace.graph import Graph
+from rafters.trace.nodes import FILLED, filling, name_of
 
 # How a value depends on the set: not at all; not at all, being 0 (so that it may be added to a part); linearly. None: in another way.
 FREE, ZERO, LINEAR = "free", "zero", "linear"
 
 # The first operand passes through, in another shape or sign; the others are dimensions and the like.
 _THROUGH = {"neg", "clone", "alias", "detach", "view", "expand", "unsqueeze", "squeeze", "permute", "slice", "sum", "mean"}
-_FILLED = {"full", "full_like"}
 
 
 def linear_in(graph: Graph, chosen: Set[str]) -> tuple[str | None, ...]:
@@ -45,8 +45,10 @@ def _state(node: torch.fx.Node, state: dict[torch.fx.Node, str | None]) -> str |
         return ZERO if isinstance(value, bool | int | float) and value == 0 else FREE
 
     name = name_of(node)
-    if name in _FILLED:
+    if name == "full":
         return of(node.args[1])
+    if name in FILLED:
+        return of(filling(node))
     operands = [state[value] for value in node.all_input_nodes]
     if all(s in (FREE, ZERO) for s in operands):
         return FREE

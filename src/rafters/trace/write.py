@@ -1,21 +1,15 @@
-"""Writes a graph as the body of an elementwise op: a function in Triton's dialect that a person can read, keep and edit."""
+"""Writes a graph as the body of an op: a function in Triton's dialect that a person can read, keep and edit."""
 
 from collections.abc import Sequence
 
-from rafters.trace.emit import FILLED, emit, is_literal
-from rafters.trace.graph import Graph, name_of
+from rafters.trace.emit import emit, is_literal
+from rafters.trace.graph import Graph
 
 
 def used_inputs(graph: Graph) -> list[str]:
     """The inputs that the graph's results depend on."""
     placeholders = [node for node in graph.module.graph.nodes if node.op == "placeholder"]
     return [name for name, node in zip(graph.inputs, placeholders, strict=True) if node.users]
-
-
-def read_inputs(graph: Graph) -> list[str]:
-    """Those of which more than the shape is used: the length of a row is not in its numbers."""
-    placeholders = [node for node in graph.module.graph.nodes if node.op == "placeholder"]
-    return [n for n, p in zip(graph.inputs, placeholders, strict=True) if any(name_of(user) not in FILLED for user in p.users)]
 
 
 def passed_on(graph: Graph) -> list[str | None]:

@@ -6,10 +6,10 @@ Sizes, strides, dtypes, alignment and block sizes are arguments or compile-time 
 
 from dataclasses import dataclass
 
-from rafters.trace.graph import COLUMN as COLUMN
-from rafters.trace.graph import POINT as POINT
-from rafters.trace.graph import ROW as ROW
-from rafters.trace.graph import TILE as TILE
+from rafters.trace.nodes import COLUMN as COLUMN
+from rafters.trace.nodes import POINT as POINT
+from rafters.trace.nodes import ROW as ROW
+from rafters.trace.nodes import TILE as TILE
 
 # TILE, COLUMN, ROW, POINT: how an operand varies over the two innermost dimensions of the walk, as in a trace.
 # A parameter of the body that is no memory operand.
@@ -41,7 +41,7 @@ class Slot:
 @dataclass(frozen=True, slots=True)
 class Form:
     """`walk` is linear (one dimension, dense), tiled (rows x columns in blocks, outer dimensions by the program), whole_rows, or
-    summed (tiled, a program walking down several blocks)."""
+    summed (tiled, or of a row-wise op whole rows; a program walking down several blocks)."""
 
     layout: str
     walk: str

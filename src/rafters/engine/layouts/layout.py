@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rafters.engine.layouts import geometry
-from rafters.engine.layouts.form import COLUMN, FLAT, LINEAR, POINT, ROW, ROWS, TILE, Form, Slot
+from rafters.engine.layouts.form import COLUMN, FLAT, LINEAR, POINT, ROW, ROWS, TILE, Form, Slot, row_kind
 from rafters.engine.layouts.geometry import Domain, Shape, Strides
 from rafters.engine.layouts.operand import INT32_REACH, MAX_DIMENSIONS, Argument, divisor, slots, vector
 from rafters.engine.layouts.operand import Config as Config
@@ -44,7 +44,8 @@ def lay_out(
             f"{op}: the operands need {len(domain.shape)} separate dimensions after merging, at most {MAX_DIMENSIONS} are "
             "supported; make one of them contiguous"
         )
-    if any(is_summed(o, strides, domain.shape) for o, strides in zip(memory, domain.strides, strict=True)):
+    sums = rowwise and any(o.total and row_kind(o.shape, shape) != TILE for o in outputs)  # of one row as of many
+    if sums or any(is_summed(o, strides, domain.shape) for o, strides in zip(memory, domain.strides, strict=True)):
         return summed(op, shape, domain, memory, inputs, indices, outputs, rowwise, warp_size, config)
     if not rowwise and not indices and (linear := _linear(domain, memory, inputs, outputs, warp_size, config)):
         return linear

@@ -15,7 +15,16 @@ from rafters.engine.layouts import geometry
 from rafters.engine.layouts.form import COLUMN, POINT, ROW, ROWS, STRIDED, SUMMED, TILE, Form, Slot, row_kind
 from rafters.engine.layouts.geometry import Domain, Shape, Strides
 from rafters.engine.layouts.operand import Config, Layout, Operand, Partial, next_power_of_two, slots, vector
-from rafters.engine.layouts.tiling import Axes, crosses, crossing_dimension, index_type, kind_of, row_tile, tile_arguments
+from rafters.engine.layouts.tiling import (
+    Axes,
+    crosses,
+    crossing_dimension,
+    index_type,
+    kind_of,
+    row_tile,
+    tile_arguments,
+    with_rows,
+)
 
 
 # Found on an H200 (docs/measuring.md, "Gradients of broadcast arguments"); constants, so that the order of a sum is that of any device.
@@ -56,11 +65,13 @@ def summed(
     warp_size: int,
     config: Config,
 ) -> Layout:
-    shape, strides = domain.shape, dict(zip((o.name for o in memory), domain.strides, strict=True))
-    if len(shape) == 1:
-        shape, strides = (1, *shape), {name: (0, *s) for name, s in strides.items()}
+    shape, strides = with_rows(whole, domain, memory, rowwise)
+    alone = rowwise and shape[0] == 1  # one row is summed over as many are
     missing = {
-        o.name: {d for d, n in enumerate(shape) if n > 1 and strides[o.name][d] == 0} if o.total else set() for o in outputs
+        o.name: {d for d, n in enumerate(shape) if strides[o.name][d] == 0 and (n > 1 or (alone and d == 0))}
+        if o.total
+        else set()
+        for o in outputs
     }
     axes = Axes.of(len(shape), _row(shape, [strides[o.name] for o in memory if o.index is None], missing))
     row, col = axes.row, axes.col
@@ -133,8 +144,8 @@ def _output_kind(missing: set[int], axes: Axes) -> str:
 def _row_tile(
     op: str, shape: Shape, axes: Axes, down: bool, per_thread: int, warp_size: int, config: Config
 ) -> tuple[int, int, int, int]:
-    """(ROWS, COLS, warps, STEPS) of whole rows: as without sums, but for more warps where the sums of a long row need registers; a
-    program walks down rows until few programs are left."""
+    """(ROWS, COLS, warps, STEPS) of whole rows, of more warps than without sums where those of a long row need registers; a program walks
+    down rows until few programs are left."""
     rows, cols, warps = row_tile(op, shape[axes.col], per_thread, warp_size, config)
     warps = max(warps, min(32, cols * rows // 1024))
     most = ROW_WARPS if config.block is None else warps

@@ -50,12 +50,7 @@ def tiled(
     config: Config,
 ) -> Layout:
     """Rows and columns in tiles; the dimensions further out by the program's index."""
-    shape, strides = domain.shape, dict(zip((o.name for o in memory), domain.strides, strict=True))
-    if len(shape) == 1:
-        # one row: of a row-wise op it has the stride that a second one would have, so that the kernel is the same
-        next_row = {TILE: shape[0], ROW: 1, COLUMN: 0, POINT: 0}
-        shape = (1, *shape)
-        strides = {o.name: (next_row[row_kind(o.shape, whole)] if rowwise else 0, *strides[o.name]) for o in memory}
+    shape, strides = with_rows(whole, domain, memory, rowwise)
     row = len(shape) - 2
     if not rowwise:
         row = crossing_dimension(shape, [strides[o.name] for o in memory if o.index is None])
@@ -88,6 +83,17 @@ def tiled(
     ordered = tuple(shape[d] for d in (*axes.outer, row, col))
     constants: dict[str, Any] = {"ROWS": rows, "COLS": cols, "INDEX": index_type(shape)}
     return Layout(form, arguments, constants, grid, warps, align, wide, ordered)
+
+
+def with_rows(whole: Shape, domain: Domain, memory: Sequence[Operand], rowwise: bool) -> tuple[Shape, dict[str, Strides]]:
+    """Shape and strides of a domain that has rows. One row of a row-wise op has the strides that a second one would have, so that the
+    kernel is that of many."""
+    strides = dict(zip((o.name for o in memory), domain.strides, strict=True))
+    if len(domain.shape) > 1:
+        return domain.shape, strides
+    next_row = {TILE: domain.shape[0], ROW: 1, COLUMN: 0, POINT: 0}
+    of_row = {o.name: next_row[row_kind(o.shape, whole)] if rowwise else 0 for o in memory}
+    return (1, *domain.shape), {name: (of_row[name], *s) for name, s in strides.items()}
 
 
 def row_tile(op: str, length: int, per_thread: int, warp_size: int, config: Config) -> tuple[int, int, int]:

@@ -16,8 +16,9 @@ from rafters.engine.spec import CONSTEXPR, INDEX, SCALAR, TENSOR, Parameter
 # A call is answered by the first of these that knows it:
 #   the latest plan, whose own check of the tensors is one call into PyTorch;
 #   the plans by key, where all arguments are plain tensors and nothing needs the dispatcher;
-#   `other`: the same with numbers in tensors' places, `out=`, and whatever depends on the default dtype;
-#   `_slow`: the first call of its kind, a new size, and everything that goes through the dispatcher.
+#   the plan of another size, where the first dimension alone is new (engine/family.py);
+#   `other`: a known key with numbers in tensors' places, `out=`, and whatever depends on the default dtype;
+#   `_slow`: the first call of its kind and everything that goes through the dispatcher.
 _CALL = """\
 def __call__(_self, {signature}, *, out=None):
     if _is_compiling():

@@ -102,7 +102,7 @@ class Table:
 
     def keep_size(self, key: Any, size: int, family: Family) -> None:
         """Remembers one size of a family."""
-        self.keep(key, Entry(family.run((size,))), self.state)
+        self.keep(key, Entry(family.run((size,))), family.state)
 
     def leave_open(self, key: Any, call: Open) -> None:
         """Calls of this key, of any size, are of the call's class."""
@@ -123,7 +123,7 @@ class Table:
             families = self._classes.setdefault(call.key, []) if state == self.state else []
             family = next((f for f in families if f.take(call.lead, plan)), None)
             if family is None:
-                family = Family(call.lead, plan)
+                family = Family(call.lead, plan, state)
                 families.append(family)
             while len(self._classes) > CLASSES:
                 del self._classes[next(iter(self._classes))]

@@ -20,8 +20,9 @@ from rafters.errors import BodyError, RaftersError
 from rafters.operator.text import function_of
 from rafters.trace import body as bodies
 from rafters.trace.derivative import Typed, connections, vjp
-from rafters.trace.graph import ROW, TILE, Graph
-from rafters.trace.write import body_text, passed_on, read_inputs, used_inputs
+from rafters.trace.graph import Graph
+from rafters.trace.nodes import ROW, TILE
+from rafters.trace.write import body_text, passed_on, used_inputs
 
 _lock = threading.RLock()
 _PAIRS = ({"lo", "hi"}, {"even", "odd"})
@@ -43,6 +44,11 @@ class Derivative:
     typed: Typed
     constants: dict[str, Any]
     ops: dict[tuple[str, ...], Any] = field(default_factory=dict)
+
+    @property
+    def halved(self) -> list[str]:
+        """The wanted arguments that the body reads in halves, whose gradients are written in halves."""
+        return [name for name in self.wanted if any(v.source == name and v.part for v in self.spec.views.values())]
 
     @property
     def cotangents(self) -> list[str]:
@@ -138,12 +144,12 @@ def _traced(spec: Spec, typed: Typed, constants: dict[str, Any], wanted: tuple[s
     dtype = torch.float64 if any(typed[p][0] is torch.float64 for p in read) else torch.float32
     cotangents: Typed = dict(zip(cotangent_names(spec, live), [(dtype, kind) for kind in kinds(spec, live)], strict=True))
     graph = vjp(spec.body, typed, constants, cotangents, live, read)
-    needed = frozenset(spec.views[p].source if p in spec.views else p for p in read_inputs(graph) if p not in cotangents)
+    needed = frozenset(spec.views[p].source if p in spec.views else p for p in graph.read if p not in cotangents)
     order = list(cotangents)
     passed = {
         spec.views[p].source: live[order.index(value)]
         for p, value in zip(read, passed_on(graph), strict=True)
-        if value in order and spec.views[p].part is None
+        if value in order and spec.views[p].part is None and not spec.results[live[order.index(value)]][0].sum_to
     }
     return Derivative(spec, graph, wanted, live, needed, passed, typed, constants)
 
@@ -183,7 +189,7 @@ def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str
     dtype = whole.typed[read[0]][0]
     cotangents: Typed = dict(zip(whole.cotangents, [(dtype, kind) for kind in kinds(spec, whole.live)], strict=True))
     graph = vjp(spec.body, whole.typed, whole.constants, cotangents, whole.live, read)
-    used = needed_inputs(graph, whole.cotangents[0])
+    used = needed_inputs(graph, whole.cotangents[0], spec, whole.live)
     parameters = declared_parameters(spec, used)
     doc = f"Gradient of {spec.namespace}::{spec.name} for {', '.join(wanted)}."
     text = body_text(name, graph, parameters, [free_name(f"grad_{p}", spec) for p in read], doc)
@@ -191,9 +197,12 @@ def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str
     return text, {"views": views, "outputs": tuple(_output(spec.views[p]) for p in read)}
 
 
-def needed_inputs(graph: Graph, first: str) -> list[str]:
-    """The inputs that a derived body takes: those it depends on, and its first one, which gives it a domain."""
+def needed_inputs(graph: Graph, first: str, spec: Spec, live: Sequence[int]) -> list[str]:
+    """The inputs that a derived body takes: those it depends on, and those that give it the op's domain: its first one, where that is
+    no sum over a part of it; else all, which a kernel that does not use them does not read."""
     used = set(used_inputs(graph)) | {first}
+    if any(o.per_row or o.sum_to for o in (spec.results[i][0] for i in live)):
+        used |= set(spec.views)
     return [name for name in graph.inputs if name in used]
 
 

@@ -77,7 +77,7 @@ def tangent_op(
     graph = jvp(spec.body, typed, constants, read, live, kinds(spec, live))
 
     def write(name_: str) -> tuple[str, dict[str, Any]]:
-        used = needed_inputs(graph, next(iter(read.values())))
+        used = needed_inputs(graph, next(iter(read.values())), spec, live)
         outputs = [free_name("tangent_out" if len(spec.results) == 1 else f"tangent_out{i}", spec) for i in live]
         doc = f"Tangent of {spec.namespace}::{spec.name} along {', '.join(moved)}."
         text = body_text(name_, graph, declared_parameters(spec, used), outputs, doc)

@@ -83,18 +83,18 @@ def differentiable(op: Any) -> Callable[..., Any]:
                 return (None,) * (len(arguments) + 2)
             if spec.backward:
                 return (None, None, *own.gradients(spec, dict(zip(names, arguments, strict=True)), gradients, ctx.results))
-            derived = rule.derived
-            if (
-                derived is not None and derived.live != live
-            ):  # not all results are differentiated: others may want nothing of some
+            derived, wanted = rule.derived, rule.wanted
+            if live != rule.live:  # by the others a wanted argument may have no derivative
                 given = dict(zip(names, arguments, strict=True))
-                by = connected(spec, given) or ()
-                wanted = tuple(name for name in rule.wanted if any(name in by[i] for i in live))
+                by = connected(spec, given)
+                wanted = tuple(name for name in wanted if by is None or any(name in by[i] for i in live))
                 derived = derivative(spec, given, wanted, live)
             if derived is None or any(_is_batched(t) for t in (*gradients, *arguments)):
-                made = _of_torch_form(op, names, arguments, rule.wanted, live, gradients)
+                made = _of_torch_form(op, names, arguments, wanted, live, gradients)
             else:
                 made = _derived(derived, names, arguments, gradients)
+                if any(made[name].shape != arguments[names.index(name)].shape for name in derived.halved):
+                    made = _of_torch_form(op, names, arguments, wanted, live, gradients)  # the halves of it are broadcast
             return (None, None, *(made.get(name) for name in names))
 
     def refuse() -> None:

@@ -20,7 +20,7 @@ from rafters.errors import BodyError
 from rafters.operator.from_body import FromBody
 from rafters.operator.pytorch.fingerprint import Fingerprint
 from rafters.operator.traced import float_tensor
-from rafters.trace.graph import name_of
+from rafters.trace.nodes import name_of
 
 FUSE, OPAQUE = "fuse", "opaque"
 
