@@ -87,6 +87,7 @@ CALLS = {
     "in place": (accumulate_, lambda n: (torch.empty(n, 40), torch.empty(n, 40))),
 }  # fmt: skip
 TWO_SIZES = ("rows across", "a table of rows")  # another dimension grows with the rows: each size is a kind of call of its own
+SEVERAL = ("rows, summed",)  # several kernels a call, which no plan of another size serves
 ROWS = st.lists(st.one_of(st.integers(1, 40), st.just(40), st.integers(1, 3000)), min_size=3, max_size=8)
 
 
@@ -161,7 +162,7 @@ def test_the_grid_of_a_sum_follows_its_walk(columns):
     assert compared > 20
 
 
-@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("number", "scalars", *TWO_SIZES)])
+@pytest.mark.parametrize("name", [n for n in CALLS if n not in ("number", "scalars", *TWO_SIZES, *SEVERAL)])
 def test_new_sizes_are_not_planned_anew(fake_gpu: FakeGPU, name, monkeypatch):
     op, make = CALLS[name]
     op.forget_plans()
@@ -171,6 +172,17 @@ def test_new_sizes_are_not_planned_anew(fake_gpu: FakeGPU, name, monkeypatch):
     for n in range(2, 700):  # growing: the worst order
         op(*make(n))
     assert len(built) < 80
+    op.forget_plans()
+
+
+def test_calls_of_several_kernels_are_planned_one_by_one(fake_gpu: FakeGPU):
+    """Nothing is looked for that is not there: a plan a size, and no kernels kept for sizes between."""
+    op, make = CALLS["rows, summed"]
+    op.forget_plans()
+    for n in range(2, 200):
+        op(*make(n))
+    assert len(op._plans) == 198
+    assert sum(map(len, op._plans._classes.values())) <= 1  # of the sizes that one program sums
     op.forget_plans()
 
 
@@ -199,7 +211,7 @@ def test_a_size_that_is_met_once_leaves_nothing_behind(fake_gpu: FakeGPU, monkey
 
 def test_200_row_counts_use_few_variants(fake_gpu: FakeGPU):
     for name, (op, make) in CALLS.items():
-        if name in TWO_SIZES:
+        if name in (*TWO_SIZES, *SEVERAL):
             continue
         op.forget_plans()
         op._variants._variants.clear()

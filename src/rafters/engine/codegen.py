@@ -183,7 +183,7 @@ def _summed(form: Form, compute: Compute) -> list[str]:
             *_indent([rows, *_sum_arm(form, compute, once, "")]),
         ]
     masked = [rows, "m_row = r < rows", "m = m_row & m_col", *_sum_arm(form, compute, once, "m")]
-    lines += ["for i in tl.range(i_full, i_stop, ROWS, num_stages=STAGES):", *_indent(masked)]
+    lines += ["for i in range(i_full, i_stop, ROWS):", *_indent(masked)]
     lines += ["if PDL:", "    gdc_launch_dependents()"]
     for s in form.outputs:
         if _is_walked(s):

@@ -33,6 +33,11 @@ class Straight:
     device: torch.device
     constants: dict[str, Any]
 
+    @property
+    def launches_one(self) -> bool:
+        """One kernel, so that little of it depends on the size (engine/family.py)?"""
+        return "_grid1" not in self.constants
+
     @functools.cached_property
     def _make(self) -> Callable[..., Callable[..., Any]]:
         where = (self.device.index, allocator(), torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice, torch.cuda.device)

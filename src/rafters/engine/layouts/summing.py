@@ -44,9 +44,9 @@ LIGHT, USUAL, HEAVY = Walk(8192, 4, 256, 1024), Walk(8192, 8, 2048, 2048), Walk(
 WIDTH, WIDTH_ALONE = 64, 32  # columns of a tile; fewer where one program walks all rows, so that there are enough programs
 LONGEST_WALK = 8  # tiles
 WIDEST = 8192  # columns that one program sums without a further kernel
-# Where programs hold whole rows: warps in all (each program leaves a row of sums), and bytes of the next rows that are loaded meanwhile,
-# which lie in shared memory.
-ROW_WARPS, LONGEST_ROW_WALK, MOST_IN_FLIGHT = 2048, 64, 48 * 1024
+# Where programs hold whole rows: warps in all (each program leaves a row of sums), and bytes of the next two rows that are loaded
+# meanwhile, which lie in shared memory.
+ROW_WARPS, LONGEST_ROW_WALK, MOST_IN_FLIGHT = 2048, 64, 64 * 1024
 
 
 def is_summed(operand: Operand, strides: Strides, shape: Shape) -> bool:
@@ -92,7 +92,7 @@ def summed(
     if rowwise:
         rows, cols, warps, steps = _row_tile(op, shape, axes, down, vector(memory, kinds), warp_size, config)
         read = sum(o.dtype.itemsize for o in memory if o not in outputs and kinds[o.name] == TILE)
-        stages = 2 if rows * cols * read <= MOST_IN_FLIGHT else 1
+        stages = 1 + min(2, MOST_IN_FLIGHT // (rows * cols * max(read, 1)))
     else:
         rows, cols, warps, steps = _tile(shape, axes, down, walk, vector(memory, kinds), crossing, warp_size, config)
     blocks = {row: -(-shape[row] // (rows * steps)), col: -(-shape[col] // cols)}

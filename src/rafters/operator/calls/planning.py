@@ -53,7 +53,7 @@ def _plan(
     else:
         plan = op.form.build(op._named(arguments), given, op._variants, current.pdl)
         run = plan.run
-        if call and plan.straight is not None:
+        if call and _shares(op, call, plan):
             family = op._plans.observe(call, plan, state)
             where = Elsewhere(plan.straight.device, _addresses(op, arguments, given), compile=False)
             for far in (2 * call.rows, call.rows // 2):
@@ -61,6 +61,12 @@ def _plan(
     if given or op.writes:
         op.form.check(op._named(arguments), plan, given)
     return plan, run, call
+
+
+def _shares(op: Any, call: Open, plan: Plan) -> bool:
+    """May the plan serve other sizes? One of several kernels is made anew for each: what lies between them depends on the size in ways of
+    its own. Nor does one where plan after plan had nothing in common with the others."""
+    return plan.straight is not None and plan.straight.launches_one and op._plans.has_room(call)
 
 
 def _addresses(op: Any, arguments: Sequence[Any], given: Sequence[torch.Tensor]) -> dict[str, int]:
@@ -98,7 +104,7 @@ def _plan_elsewhere(
     """Plans a call of tensors without memory, and learns from it what it says of calls of other sizes."""
     state = op._plans.state
     plan: Plan = op.form.build(op._named(arguments), given, op._variants, current.pdl, where)
-    if call is None or plan.straight is None:
+    if call is None or not _shares(op, call, plan):
         return None
     family: Family = op._plans.observe(call, plan, state)
     return family

@@ -16,6 +16,7 @@ from rafters.operator.calls import gate
 
 GENERATION = 4096  # keys
 CLASSES = 512  # classes of calls whose leading sizes are open
+FAMILIES = 16  # kernels in one of them
 
 
 def never(*_tensors: Any) -> bool:
@@ -116,6 +117,10 @@ class Table:
     def family(self, call: Open) -> Family | None:
         """The plans that reach to the call's leading sizes."""
         return next((family for family in self._classes.get(call.key, ()) if family.reaches(call.size)), None)
+
+    def has_room(self, call: Open) -> bool:
+        """Are there few kernels yet in the call's class?"""
+        return len(self._classes.get(call.key, ())) < FAMILIES
 
     def observe(self, call: Open, plan: Any, state: int) -> Family:
         """A plan that was made for such a call widens a family, or begins one."""
