@@ -11,6 +11,7 @@ from fake_gpu import FakeGPU
 import rafters
 from rafters import Output, lang, tl
 from rafters.engine.study.facts import facts
+from rafters.engine.variant import compile_recipe
 from rafters.testing.kernels import prepare
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -186,6 +187,74 @@ def test_one_row_has_the_kernel_of_many():
             found = facts(made.compile(), [n for n, kind in made.recipe.signature if kind != "constexpr"])
             layouts.add((made.layout.constants["ROWS"], made.layout.warps, tuple(found.reduce_layout)))
         assert len(layouts) == 1, layouts
+
+
+@rafters.rowwise(name="t_rows::nested")
+def nested(x):
+    return x * lang.row_sum(x - lang.row_max(x)) + lang.row_sum(-x - lang.row_sum(x))
+
+
+@rafters.rowwise(name="t_rows::named")
+def named(out0, y, z):
+    return out0 * lang.row_sum(y) * z, lang.exp(y) * out0
+
+
+@rafters.rowwise(name="t_rows::lse", outputs=(Output(per_row=True),))
+def lse(x, target):
+    peak = lang.row_max(x)
+    return peak + lang.log(lang.row_sum(lang.exp(x - peak))) - target
+
+
+def test_reductions_of_reductions_and_names_like_results():
+    x, y, z = drawn(((3, 4), (3, 4), (4,)), torch.float64, "cpu")
+    assert torch.autograd.gradcheck(nested, (x,), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(nested, (x,))
+    assert torch.autograd.gradcheck(named, (x, y, z), check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(named, (x, y, z))
+    number = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda b: rms_norm(x.detach(), b), (number,), check_forward_ad=True)
+
+
+def test_rows_of_one_element_and_of_what_is_made_up():
+    x, target = drawn(((5, 1), (5, 1)), torch.float64, "cpu")
+    assert torch.autograd.gradcheck(lse, (x, target))
+
+    @rafters.rowwise(name="t_rows::made_up", outputs=(Output(per_row=True), Output(per_row=True)))
+    def made_up(x, s: float):
+        return lang.row_sum(tl.zeros_like(x) + lang.row_max(x)), lang.row_sum(tl.zeros_like(x) + s)
+
+    for cols in (1, 9):
+        a, b = made_up(torch.ones(2, cols), 2.0)
+        assert a.flatten().tolist() == [cols, cols]
+        assert b.flatten().tolist() == [2 * cols, 2 * cols]
+
+
+def test_the_first_backward_of_all_is_compiled():
+    x, target = drawn(((5, 9), (5, 1)), torch.float32, "cpu")
+    lse.spec.memory.clear()
+    (compiled,) = torch.autograd.grad(torch.compile(lse, fullgraph=True, backend="aot_eager")(x, target).sum(), x)
+    torch.testing.assert_close(compiled, torch.softmax(x, -1))
+
+
+def test_a_total_narrower_than_its_values_compiles():
+    pytest.importorskip("triton")
+    x, w = torch.randn(300, 64, dtype=torch.float64), torch.randn(64)
+    for op in (rms_norm.backward_op(x, w), rafters.mul.backward_op(x, w)):
+        made = prepare(op, [x, x, w, 1e-6][: len(op.spec.parameters)])
+        for stage in made.stages:
+            compile_recipe(stage.recipe)
+
+
+def test_a_sum_to_an_argument_in_halves_is_refused():
+    with pytest.raises(rafters.BodyError, match="read in halves"):
+
+        @rafters.elementwise(
+            name="t_rows::halves",
+            views={"p": rafters.View("x", "lo"), "q": rafters.View("x", "hi")},
+            outputs=(Output("x", sum_to="x"),),
+        )
+        def halves(p, q):
+            return p * q
 
 
 def test_a_body_that_varies_has_no_value_a_row():

@@ -207,7 +207,7 @@ def _sum_arm(form: Form, compute: Compute, once: Sequence[Slot], mask: str) -> l
             continue
         value = f"tl.where({mask}, {s.name}, 0)" if mask else s.name
         if _is_walked(s):
-            lines.append(f"{s.name}_total += {value}")
+            lines.append(f"{s.name}_total += tl.cast({value}, {s.name.upper()}_SUM)")
         elif s.summed:  # of a value that may be the same for all columns, there are as many as columns
             total = f"tl.sum(tl.zeros([ROWS, COLS], {s.name.upper()}_SUM) + {value}, 1, keep_dims=True)"
             needed = ", mask=m_row" if mask else ""

@@ -90,7 +90,7 @@ def executor(
                     _sum(taken[p.name], value.expand(full))
                     continue
                 target = taken[p.name]
-                if rowwise and target.shape[-1] == 1:
+                if rowwise and value.dim() and target.shape[-1] == 1:
                     value = value[..., :1]  # one value a row, which the trace may not know from a row of equal ones
                 _store(target, value, p, taken)
         for name, result in results.items():

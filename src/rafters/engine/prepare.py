@@ -152,8 +152,9 @@ def trace_call(spec: Spec, resolved: Resolved, arguments: dict[str, Any]) -> tra
     if key not in spec.memory:
         numbers = set(values) - {p.name for p in resolved.inputs}
         spec.memory[key] = tracing.trace(spec.body, values, constants, spec.rowwise, numbers)
-        _check_per_row(spec, spec.memory[key])
     graph: tracing.Graph = spec.memory[key]
+    if spec.rowwise and resolved.shape[-1] != 1:
+        _check_per_row(spec, graph)
     return graph
 
 

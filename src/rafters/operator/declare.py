@@ -115,6 +115,10 @@ def _spec(
         raise body.error(f"views name {unknown!r}, which is no tensor parameter of the body ({', '.join(tensors)})")
     views = {t: views.get(t, View(t)) for t in tensors}
     declared = _outputs(body, out_dtype, outputs)
+    halved = {v.source for v in views.values() if v.part}
+    for output in declared:
+        if output.sum_to in halved:
+            raise body.error(f"sum_to={output.sum_to!r} names an argument that is read in halves; write its halves with part=")
     parameters = _parameters(body, views, declared)
     _check_names(body, views, parameters, declared)
     restrict = dict.fromkeys({v.source for v in views.values()}, accepts) if isinstance(accepts, str) else dict(accepts or {})

@@ -214,7 +214,7 @@ class _Emitter:
             raise CompileError(f"aten.{name_of(node)} over rows has no Triton form; only one along the row has")
         if name == "sum" and name_of(operand) in FILLED and filling(operand) == 1:
             return self._length(node, operand)
-        if self.row_length and not self._varies_along(node):  # a row of equal numbers
+        if not self._varies_along(node) and (self.row_length or _row_of(operand)):  # a row of equal numbers
             same = f"{self._operand(operand)} * {self._length(node, operand)}"
             return same if name == "sum" else self._argument(operand)
         mask, text = self.mask(self.varying[operand]), self._argument(operand)
@@ -231,10 +231,22 @@ class _Emitter:
         dtype = node.meta["val"].dtype
         if self.row_length:
             return f"tl.cast({self.row_length}, tl.{TRITON_NAMES[dtype]})"
-        while source.op != "placeholder":
-            source = next(n for n in source.all_input_nodes if kind_of(n) in (TILE, COLUMN))
-        length = f"lang.row_length({self.text[source]})"
+        row = _row_of(source)
+        if row is None:
+            raise CompileError("the length of a row that no tensor argument has")
+        length = f"lang.row_length({self.text[row]})"
         return length if dtype.is_floating_point else f"{length}.to(tl.{TRITON_NAMES[dtype]})"
+
+
+def _row_of(node: torch.fx.Node) -> torch.fx.Node | None:
+    """An input that a value was made of and that is a row."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop(0)
+        if found.op == "placeholder" and kind_of(found) in (TILE, COLUMN):
+            return found
+        waiting += found.all_input_nodes
+    return None
 
 
 def _mentions(user: torch.fx.Node, node: torch.fx.Node) -> int:

@@ -208,6 +208,7 @@ def alone() -> Iterator[None]:
         torch._C._DisableAutocast(),
         torch.inference_mode(False),
         torch.no_grad(),
+        torch._guards.tracing(None),  # Dynamo's makes sizes symbolic
         _without_saved_tensors_hooks(),
     ):
         yield
@@ -240,19 +241,15 @@ def _clean(module: torch.fx.GraphModule) -> None:
 
 
 def _reduced_constants(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """The filled tensors whose rows are reduced, directly or after operations among constants: a sum of ones is the length of the row."""
-    made_of: dict[torch.fx.Node, set[torch.fx.Node] | None] = {}  # the filled tensors that a constant is made of
+    """The filled tensors that are part of what is reduced: a sum of ones is the length of the row, which a number does not have."""
+    made_of: dict[torch.fx.Node, set[torch.fx.Node]] = {}
     reduced: set[torch.fx.Node] = set()
     for node in graph.nodes:
-        if node.op != "call_function":
-            made_of[node] = None
-            continue
-        parts = [made_of[n] for n in node.all_input_nodes]
-        made_of[node] = (
-            {node} if name_of(node) in FILLED else None if None in parts else set().union(*(p for p in parts if p is not None))
-        )
-        if name_of(node) in REDUCTIONS:
-            reduced |= made_of[node] or set()
+        made_of[node] = set().union(*(made_of[n] for n in node.all_input_nodes))
+        if node.op == "call_function" and name_of(node) in FILLED:
+            made_of[node] = {node}
+        elif node.op == "call_function" and name_of(node) in REDUCTIONS:
+            reduced |= made_of[node]
     return reduced
 
 

@@ -70,8 +70,9 @@ def cotangent_names(spec: Spec, live: Sequence[int]) -> list[str]:
     return [free_name(f"grad_out{i}" if several else "grad_out", spec) for i in live]
 
 
-def free_name(name: str, spec: Spec) -> str:
-    taken = {name.upper() for name in (*(p.name for p in spec.parameters), *(p.name for p in spec.body.parameters))}
+def free_name(name: str, spec: Spec, others: Sequence[str] = ()) -> str:
+    """`name`, or more where the op, or a derived body with the names `others`, has it."""
+    taken = {n.upper() for n in (*(p.name for p in spec.parameters), *(p.name for p in spec.body.parameters), *others)}
     while name.upper() in taken:
         name += "_"
     return name
@@ -192,7 +193,7 @@ def _written(whole: Derivative, wanted: tuple[str, ...], name: str) -> tuple[str
     used = needed_inputs(graph, whole.cotangents[0], spec, whole.live)
     parameters = declared_parameters(spec, used)
     doc = f"Gradient of {spec.namespace}::{spec.name} for {', '.join(wanted)}."
-    text = body_text(name, graph, parameters, [free_name(f"grad_{p}", spec) for p in read], doc)
+    text = body_text(name, graph, parameters, [free_name(f"grad_{p}", spec, whole.cotangents) for p in read], doc)
     views = {p: spec.views[p] for p in used if p in spec.views and spec.views[p] != View(p)}
     return text, {"views": views, "outputs": tuple(_output(spec.views[p]) for p in read)}
 

@@ -78,7 +78,10 @@ def tangent_op(
 
     def write(name_: str) -> tuple[str, dict[str, Any]]:
         used = needed_inputs(graph, next(iter(read.values())), spec, live)
-        outputs = [free_name("tangent_out" if len(spec.results) == 1 else f"tangent_out{i}", spec) for i in live]
+        if spec.rowwise:  # a tangent alone may have no row
+            used = [n for n in graph.inputs if n in {*used, *spec.views}]
+        given = tuple(read.values())
+        outputs = [free_name("tangent_out" if len(spec.results) == 1 else f"tangent_out{i}", spec, given) for i in live]
         doc = f"Tangent of {spec.namespace}::{spec.name} along {', '.join(moved)}."
         text = body_text(name_, graph, declared_parameters(spec, used), outputs, doc)
         sources = {t: View(free_name(f"tangent_{spec.views[p].source}", spec), spec.views[p].part) for p, t in read.items()}
