@@ -4,6 +4,7 @@ An op has a derived backward where every tensor that its body reads is an argume
 arguments, a `reference=`) has the derivative that PyTorch takes of its torch form.
 """
 
+import functools
 import hashlib
 import threading
 from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ class Derivative:
     constants: dict[str, Any]
     ops: dict[tuple[str, ...], Any] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def halved(self) -> list[str]:
         """The wanted arguments that the body reads in halves, whose gradients are written in halves."""
         return [name for name in self.wanted if any(v.source == name and v.part for v in self.spec.views.values())]
